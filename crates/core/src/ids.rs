@@ -1,0 +1,191 @@
+//! Identifiers as types, so that one kind is never taken for another.
+//!
+//! Fresh ids are UUIDv7 made outside and passed in; ids that follow from another thing (the events and
+//! transfers of a command, an end user's account) are derived here, so that a command gives the same rows
+//! wherever and however often it is applied.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use crate::time::Timestamp;
+
+macro_rules! uuid_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub Uuid);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = uuid::Error;
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                Uuid::parse_str(text).map(Self)
+            }
+        }
+    };
+}
+
+uuid_id!(
+    /// A workspace.
+    TenantId
+);
+uuid_id!(
+    /// A metered call; also the id of its hold.
+    CallId
+);
+uuid_id!(
+    /// One command to the ledger.
+    CommandId
+);
+uuid_id!(
+    /// An API key's record.
+    KeyId
+);
+uuid_id!(
+    /// A webhook event.
+    EventId
+);
+uuid_id!(
+    /// A transfer; what the interface calls an entry id.
+    TransferId
+);
+
+impl TenantId {
+    /// The distribution bucket, 0..=255: a stable hash of the id, first column of every key.
+    pub fn bucket(self) -> i16 {
+        let digest = Sha256::digest(self.0.as_bytes());
+        i16::from(digest.first().copied().unwrap_or_default())
+    }
+}
+
+impl EventId {
+    /// The id of the `ordinal`-th event of a command.
+    pub fn derive(at: Timestamp, command: CommandId, ordinal: u32) -> Self {
+        Self(derive_v7(at, command, ordinal, b"event"))
+    }
+}
+
+impl TransferId {
+    /// The id of the `ordinal`-th transfer of a command.
+    pub fn derive(at: Timestamp, command: CommandId, ordinal: u32) -> Self {
+        Self(derive_v7(at, command, ordinal, b"transfer"))
+    }
+}
+
+/// A UUIDv7 whose random part is a hash of its cause.
+fn derive_v7(at: Timestamp, command: CommandId, ordinal: u32, what: &[u8]) -> Uuid {
+    let mut hasher = Sha256::new();
+    hasher.update(what);
+    hasher.update(command.0.as_bytes());
+    hasher.update(ordinal.to_be_bytes());
+    let digest = hasher.finalize();
+    let mut random = [0_u8; 10];
+    for (to, from) in random.iter_mut().zip(digest) {
+        *to = from;
+    }
+    uuid::Builder::from_unix_timestamp_millis(u64::try_from(at.millis()).unwrap_or_default(), &random).into_uuid()
+}
+
+/// A UUIDv8 that stands for `parts` for good.
+pub(crate) fn derive_v8(parts: &[&[u8]]) -> Uuid {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+        hasher.update(part);
+    }
+    let digest = hasher.finalize();
+    let mut bytes = [0_u8; 16];
+    for (to, from) in bytes.iter_mut().zip(digest) {
+        *to = from;
+    }
+    uuid::Builder::from_custom_bytes(bytes).into_uuid()
+}
+
+/// A tenant's own name for one of its end users (specification 2.10): case-sensitive, 1..=200 characters of
+/// `^[A-Za-z0-9][A-Za-z0-9._:@/-]{0,199}$`, no `.` or `..` path segment.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ExternalUserId(Arc<str>);
+
+/// The text is no valid end-user id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be 1 to 200 characters of A-Z a-z 0-9 . _ : @ / - that begin with a letter or digit, without dot segments")]
+pub struct InvalidExternalUserId;
+
+impl ExternalUserId {
+    /// Checks `text` against the pattern.
+    ///
+    /// # Errors
+    /// [`InvalidExternalUserId`] for anything outside it.
+    pub fn parse(text: &str) -> Result<Self, InvalidExternalUserId> {
+        let first_ok = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+        let rest_ok = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:@/-".contains(&byte));
+        let no_dots = text.split('/').all(|segment| segment != "." && segment != "..");
+        if first_ok && rest_ok && no_dots && text.len() <= 200 {
+            Ok(Self(text.into()))
+        } else {
+            Err(InvalidExternalUserId)
+        }
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ExternalUserId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for ExternalUserId {
+    type Error = InvalidExternalUserId;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        Self::parse(&text)
+    }
+}
+
+impl From<ExternalUserId> for String {
+    fn from(id: ExternalUserId) -> Self {
+        id.as_str().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Fault matrix 149
+    #[test]
+    fn external_ids_follow_the_pattern() {
+        for good in ["a", "A/b@c.d:e_f-g", &"x".repeat(200), "user..1", "a/b..c"] {
+            assert!(ExternalUserId::parse(good).is_ok(), "{good}");
+        }
+        for bad in ["", "-a", ".a", "a b", "a/../b", "a/.", "ü", "a\n", &"x".repeat(201)] {
+            assert!(ExternalUserId::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn derived_ids_are_stable_and_distinct() {
+        let command = CommandId(Uuid::from_u128(7));
+        let at = Timestamp::from_millis(1_700_000_000_000);
+        assert_eq!(EventId::derive(at, command, 0), EventId::derive(at, command, 0));
+        assert_ne!(EventId::derive(at, command, 0), EventId::derive(at, command, 1));
+        assert_eq!(EventId::derive(at, command, 0).0.get_version_num(), 7);
+        assert_eq!(derive_v8(&[b"a"]).get_version_num(), 8);
+    }
+}

@@ -1,0 +1,212 @@
+//! The audit: recomputes a tenant's books from its transfers and holds, and names every difference.
+//!
+//! It is fed rows in key order by a store that reads one snapshot, and keeps only one number per account, so
+//! that books of any length can be checked.
+
+use std::collections::BTreeMap;
+
+use super::account::{Account, AccountKey};
+use super::books::TenantHead;
+use super::hold::{Hold, HoldState};
+use super::transfer::{Cause, GENESIS, Transfer};
+use crate::ids::CallId;
+use crate::money::Micros;
+
+/// Most findings that are kept; a broken chain would otherwise list everything behind it.
+const MAX_FINDINGS: usize = 100;
+
+/// Checks one tenant.
+#[derive(Debug)]
+pub struct Auditor {
+    posted: BTreeMap<AccountKey, i128>,
+    held: BTreeMap<AccountKey, i128>,
+    calls: BTreeMap<CallId, CallSum>,
+    chain: [u8; 32],
+    next_transfer: i64,
+    next_event: i64,
+    counts: AuditCounts,
+    findings: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+struct CallSum {
+    charged: i128,
+    refunded: i128,
+    loss: i128,
+}
+
+/// How much was checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct AuditCounts {
+    /// Accounts.
+    pub accounts: u64,
+    /// Transfers.
+    pub transfers: u64,
+    /// Holds.
+    pub holds: u64,
+    /// Holds that are still open.
+    pub open_holds: u64,
+    /// Events.
+    pub events: u64,
+}
+
+/// What the audit of a tenant found.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct AuditReport {
+    /// How much was checked.
+    pub counts: AuditCounts,
+    /// Every difference, in words; empty = the books are right.
+    pub findings: Vec<String>,
+}
+
+impl Default for Auditor {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Auditor {
+    /// An audit that has seen nothing yet.
+    pub const fn new() -> Self {
+        Self {
+            posted: BTreeMap::new(),
+            held: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            chain: GENESIS,
+            next_transfer: 1,
+            next_event: 1,
+            counts: AuditCounts { accounts: 0, transfers: 0, holds: 0, open_holds: 0, events: 0 },
+            findings: Vec::new(),
+        }
+    }
+
+    fn find(&mut self, finding: String) {
+        if self.findings.len() < MAX_FINDINGS {
+            self.findings.push(finding);
+        }
+    }
+
+    /// The next transfer, in order of its position.
+    pub fn transfer(&mut self, transfer: &Transfer) {
+        self.counts.transfers = self.counts.transfers.saturating_add(1);
+        if transfer.seq != self.next_transfer {
+            self.find(format!("transfer {}: expected position {}", transfer.seq, self.next_transfer));
+        }
+        self.next_transfer = transfer.seq.saturating_add(1);
+        let hash = transfer.chained(&self.chain);
+        if hash != transfer.hash {
+            self.find(format!("transfer {}: chain hash differs", transfer.seq));
+        }
+        self.chain = transfer.hash;
+        if transfer.amount <= Micros::ZERO {
+            self.find(format!("transfer {}: amount is not positive", transfer.seq));
+        }
+        if transfer.debit.tenant != transfer.credit.tenant {
+            self.find(format!("transfer {}: two tenants", transfer.seq));
+        }
+        let amount = i128::from(transfer.amount.get());
+        for (account, sign, after) in
+            [(&transfer.debit, -1_i128, transfer.debit_after), (&transfer.credit, 1, transfer.credit_after)]
+        {
+            let sum = self.posted.entry(account.clone()).or_default();
+            *sum = sum.saturating_add(amount.saturating_mul(sign));
+            let (sum, negative) = (*sum, *sum < 0 && account.is_spendable());
+            if sum != i128::from(after.get()) {
+                self.find(format!("transfer {}: balance of {account} afterwards should be {sum}", transfer.seq));
+            }
+            if negative {
+                self.find(format!("transfer {}: {account} is overdrawn", transfer.seq));
+            }
+        }
+        if let Some(call) = transfer.call {
+            let sums = self.calls.entry(call).or_default();
+            let sum = match transfer.cause {
+                Cause::Charge | Cause::Margin => &mut sums.charged,
+                Cause::StreamRefund | Cause::MarginRefund => &mut sums.refunded,
+                Cause::OperatorLoss => &mut sums.loss,
+                Cause::Grant | Cause::Allocate | Cause::Deallocate => return,
+            };
+            *sum = sum.saturating_add(amount);
+        }
+    }
+
+    /// A hold, in any order, after all transfers.
+    pub fn hold(&mut self, tenant: crate::ids::TenantId, hold: &Hold) {
+        self.counts.holds = self.counts.holds.saturating_add(1);
+        let id = hold.call.call;
+        let sums = self.calls.remove(&id).unwrap_or_default();
+        for (what, ledger, record) in [
+            ("charged", sums.charged, hold.charged),
+            ("refunded", sums.refunded, hold.refunded),
+            ("loss", sums.loss, hold.loss),
+        ] {
+            if ledger != i128::from(record.get()) {
+                self.find(format!("call {id}: {what} is {record} in its record and {ledger} µUSD in the ledger"));
+            }
+        }
+        if hold.charged > hold.amount || hold.refunded > hold.charged || hold.charged.is_negative() {
+            self.find(format!("call {id}: 0 ≤ refunded ≤ charged ≤ hold does not hold"));
+        }
+        if hold.state != HoldState::Captured && !hold.charged.is_zero() {
+            self.find(format!("call {id}: {} and charged", hold.state));
+        }
+        if hold.state == HoldState::Held {
+            self.counts.open_holds = self.counts.open_holds.saturating_add(1);
+            let sum = self.held.entry(hold.call.payer.account(tenant)).or_default();
+            *sum = sum.saturating_add(i128::from(hold.amount.get()));
+        }
+        // A captured stream may still run; the other states decide whether it is finished.
+        if hold.state != HoldState::Captured && hold.is_finished() == (hold.state == HoldState::Held) {
+            self.find(format!("call {id}: finished and {} contradict", hold.state));
+        }
+    }
+
+    /// An account row, after all transfers and holds.
+    pub fn account(&mut self, key: &AccountKey, account: &Account) {
+        self.counts.accounts = self.counts.accounts.saturating_add(1);
+        let posted = self.posted.remove(key).unwrap_or_default();
+        if posted != i128::from(account.posted.get()) {
+            self.find(format!("account {key}: balance is {} and its entries sum to {posted} µUSD", account.posted));
+        }
+        let held = self.held.remove(key).unwrap_or_default();
+        if held != i128::from(account.held.get()) {
+            self.find(format!("account {key}: {} held and its open holds sum to {held} µUSD", account.held));
+        }
+        if account.held.is_negative() || (key.is_spendable() && account.posted < account.held) {
+            self.find(format!("account {key}: overdrawn: {} posted, {} held", account.posted, account.held));
+        }
+    }
+
+    /// The next event's position, in order.
+    pub fn event(&mut self, seq: i64) {
+        self.counts.events = self.counts.events.saturating_add(1);
+        // Old events go after their retention; what is there must be without gaps.
+        if self.counts.events > 1 && seq != self.next_event {
+            self.find(format!("event {seq}: expected {}", self.next_event));
+        }
+        self.next_event = seq.saturating_add(1);
+    }
+
+    /// Ends the audit with the tenant's row.
+    pub fn finish(mut self, head: &TenantHead) -> AuditReport {
+        if head.transfer_seq.saturating_add(1) != self.next_transfer {
+            self.find(format!("the last transfer should be {}", head.transfer_seq));
+        }
+        if head.chain != self.chain {
+            self.find("the chain does not end in the tenant's head".to_owned());
+        }
+        if self.counts.events > 0 && head.event_seq.saturating_add(1) != self.next_event {
+            self.find(format!("the last event should be {}", head.event_seq));
+        }
+        for (key, sum) in std::mem::take(&mut self.posted) {
+            self.find(format!("account {key} has entries of {sum} µUSD and no row"));
+        }
+        for (key, sum) in std::mem::take(&mut self.held) {
+            self.find(format!("account {key} has holds of {sum} µUSD and no row"));
+        }
+        for call in std::mem::take(&mut self.calls).into_keys() {
+            self.find(format!("call {call} has entries and no record"));
+        }
+        AuditReport { counts: self.counts, findings: self.findings }
+    }
+}

@@ -1,0 +1,28 @@
+//! The ledger as a state machine that is fed in batches.
+//!
+//! A store drains its queue, loads the rows that the commands [`command::Needs`] name into [`Books`], lets
+//! [`apply`] decide them one by one, writes the difference and commits once. No rule about money is written
+//! anywhere else.
+
+pub mod account;
+mod apply;
+mod apply_call;
+pub mod audit;
+pub mod books;
+pub mod command;
+pub mod event;
+pub mod hold;
+pub mod policy;
+pub mod rejection;
+pub mod transfer;
+
+#[cfg(test)]
+mod tests;
+
+pub use account::{Account, AccountKey, AccountKind, AccountStatus, Balance, Payer, TenantStatus};
+pub use apply::apply;
+pub use books::{Books, Change, Table, TenantHead};
+pub use command::{Action, Command, Needs, Outcome};
+pub use hold::{CallRef, CallSubject, Hold, HoldState};
+pub use rejection::Rejection;
+pub use transfer::{Cause, Transfer};

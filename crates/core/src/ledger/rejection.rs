@@ -1,0 +1,106 @@
+//! Why a command was refused. A refused command has changed nothing.
+
+use super::account::TenantStatus;
+use super::hold::HoldState;
+use crate::money::Micros;
+use crate::time::Timestamp;
+
+/// Which limit was met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitScope {
+    /// One call.
+    Call,
+    /// The UTC day.
+    Day,
+    /// The UTC month.
+    Month,
+    /// One agent loop.
+    Loop,
+    /// An API key or token.
+    Credential,
+}
+
+impl LimitScope {
+    /// The name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Call => "call",
+            Self::Day => "day",
+            Self::Month => "month",
+            Self::Loop => "loop",
+            Self::Credential => "credential",
+        }
+    }
+}
+
+/// Why a command was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    /// Available balance below the amount.
+    #[error("{required} needed, {available} available")]
+    InsufficientCredits {
+        /// What the command needed.
+        required: Micros,
+        /// What there was.
+        available: Micros,
+    },
+    /// The idempotency key was used for another request.
+    #[error("the idempotency key belongs to another request")]
+    ClaimConflict,
+    /// No such workspace.
+    #[error("unknown tenant")]
+    UnknownTenant,
+    /// The workspace may not spend.
+    #[error("the workspace is {0}")]
+    TenantNotActive(TenantStatus),
+    /// The payer is no known end user.
+    #[error("unknown end user")]
+    UnknownEndUser,
+    /// The end user was retired.
+    #[error("the end user is retired")]
+    EndUserRetired,
+    /// The account may not be spent from.
+    #[error("the account is frozen")]
+    AccountFrozen,
+    /// A limit of the end user's policy.
+    #[error("spend limit per {} exceeded", scope.as_str())]
+    SpendLimitExceeded {
+        /// Which limit.
+        scope: LimitScope,
+        /// The limit.
+        limit: Micros,
+        /// Spent and held before this call.
+        spent: Micros,
+        /// When the window ends.
+        resets_at: Option<Timestamp>,
+    },
+    /// Too many calls in one loop.
+    #[error("the loop has used its {limit} calls")]
+    LoopCallsExceeded {
+        /// The limit.
+        limit: u64,
+        /// Calls so far.
+        calls: u64,
+    },
+    /// The policy counts loops and the call names none.
+    #[error("the policy needs a loop id")]
+    LoopRequired,
+    /// No such hold.
+    #[error("unknown hold")]
+    UnknownHold,
+    /// The hold is past the state in which the command makes sense.
+    #[error("the hold is {0}")]
+    HoldNotOpen(HoldState),
+    /// The command contradicts the hold it names.
+    #[error("the command does not fit its hold: {0}")]
+    Mismatch(&'static str),
+    /// An amount does not fit `i64` µUSD.
+    #[error("amount overflow")]
+    Overflow,
+    /// An amount that must be positive is not.
+    #[error("amount must be positive")]
+    NotPositive,
+    /// A row the command needs was not loaded: a defect of the store.
+    #[error("row not loaded: {0}")]
+    NotLoaded(&'static str),
+}

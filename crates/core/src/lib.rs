@@ -1,0 +1,15 @@
+//! The rules of Turnpike: money, ledger, pricing, access and lifecycles.
+//!
+//! Nothing here does I/O, is async, reads a clock or draws randomness: times and ids are arguments. What
+//! this crate decides, the store persists, the app sequences and the server speaks.
+
+#![warn(missing_docs, clippy::arithmetic_side_effects, clippy::indexing_slicing)]
+
+pub mod access;
+pub mod errors;
+pub mod ids;
+pub mod ledger;
+pub mod money;
+pub mod pricing;
+pub mod time;
+pub mod usage;

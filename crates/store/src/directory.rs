@@ -1,0 +1,292 @@
+//! Workspaces, members, keys and end users, with the SQL that both databases share.
+//!
+//! Each change and its audit row are one transaction; a change that touches no row writes no audit row.
+
+use async_trait::async_trait;
+use turnpike_core::access::{KeyHash, KeyKind, Role};
+use turnpike_core::ids::{ExternalUserId, KeyId, TenantId};
+use turnpike_core::ledger::policy::{EndUser, Policy};
+use turnpike_core::ledger::{TenantStatus, transfer};
+use turnpike_core::money::CreditsPerDollar;
+use turnpike_core::time::Timestamp;
+
+use crate::error::StoreError;
+use crate::records::{ApiKey, AuditRow, Member, Tenant, TenantSettings};
+use crate::rows::{self, END_USER_COLUMNS, tenant_params};
+use crate::sql::{Param, Row, Sql, Statement, params};
+use crate::traits::Directory;
+
+const TENANT_COLUMNS: &str = "tenant_id, name, status, credits_per_dollar, settings, created_at";
+const KEY_COLUMNS: &str = "k.tenant_id, k.key_id, k.kind, k.name, k.prefix, k.hash, k.scopes, k.pricing, k.tools, \
+     k.created_at, k.created_by, k.expires_at, k.last_used_at, k.revoked_at";
+const MEMBER_COLUMNS: &str = "tenant_id, subject, role, created_at";
+
+fn corrupt(what: &str) -> StoreError {
+    StoreError::Corrupt(what.to_owned())
+}
+
+fn to_json<T: serde::Serialize>(value: &T) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|error| StoreError::Defect(error.to_string()))
+}
+
+fn from_json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, StoreError> {
+    serde_json::from_str(text).map_err(|error| corrupt(&error.to_string()))
+}
+
+fn tenant(row: &Row) -> Result<Tenant, StoreError> {
+    Ok(Tenant {
+        id: TenantId(row.uuid(0)?),
+        name: row.text(1)?.to_owned(),
+        status: TenantStatus::from_code(row.small(2)?).ok_or_else(|| corrupt("tenant status"))?,
+        credits_per_dollar: CreditsPerDollar::try_from(row.int(3)?).map_err(corrupt)?,
+        settings: from_json(row.text(4)?)?,
+        created_at: rows::instant(row, 5)?,
+    })
+}
+
+fn member(row: &Row) -> Result<Member, StoreError> {
+    Ok(Member {
+        tenant: TenantId(row.uuid(0)?),
+        subject: row.text(1)?.to_owned(),
+        role: Role::from_code(row.small(2)?).ok_or_else(|| corrupt("role"))?,
+        created_at: rows::instant(row, 3)?,
+    })
+}
+
+fn key(row: &Row) -> Result<ApiKey, StoreError> {
+    Ok(ApiKey {
+        tenant: TenantId(row.uuid(0)?),
+        id: KeyId(row.uuid(1)?),
+        kind: KeyKind::from_code(row.small(2)?).ok_or_else(|| corrupt("key kind"))?,
+        name: row.text(3)?.to_owned(),
+        prefix: row.text(4)?.to_owned(),
+        hash: KeyHash(row.hash(5)?),
+        scopes: from_json(row.text(6)?)?,
+        pricing: from_json(row.text(7)?)?,
+        tools: row.opt_text(8)?.map(from_json).transpose()?,
+        created_at: rows::instant(row, 9)?,
+        created_by: row.text(10)?.to_owned(),
+        expires_at: rows::opt_instant(row, 11)?,
+        last_used_at: rows::opt_instant(row, 12)?,
+        revoked_at: rows::opt_instant(row, 13)?,
+    })
+}
+
+fn audit_row(audit: &AuditRow) -> Statement {
+    Statement::new(
+        "INSERT INTO audit_log (bucket, tenant_id, id, at, actor, action, target, before_json, after_json, origin)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+        params![
+            audit.tenant.bucket(),
+            audit.tenant.0,
+            audit.id,
+            audit.at.millis(),
+            &*audit.actor,
+            audit.action,
+            &*audit.target,
+            audit.before.as_deref(),
+            audit.after.as_deref(),
+            &*audit.origin,
+        ],
+    )
+}
+
+fn touched(counts: &[u64]) -> bool {
+    counts.first().is_some_and(|count| *count > 0)
+}
+
+#[async_trait]
+impl<S: Sql> Directory for S {
+    async fn insert_tenant(&self, tenant: &Tenant, audit: &AuditRow) -> Result<(), StoreError> {
+        let mut params = tenant_params(tenant.id);
+        params.extend(params![
+            &*tenant.name,
+            tenant.status.code(),
+            to_json(&tenant.settings)?,
+            tenant.credits_per_dollar.get(),
+            0_i64,
+            &transfer::GENESIS[..],
+            0_i64,
+            tenant.created_at.millis(),
+        ]);
+        let insert = Statement::new(
+            "INSERT INTO tenants (bucket, tenant_id, name, status, settings, credits_per_dollar, transfer_seq, chain,
+                 event_seq, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+            params,
+        );
+        self.write(vec![insert, audit_row(audit)]).await.map(drop)
+    }
+
+    async fn find_tenant(&self, id: TenantId) -> Result<Option<Tenant>, StoreError> {
+        let sql = format!("SELECT {TENANT_COLUMNS} FROM tenants WHERE bucket = $1 AND tenant_id = $2");
+        self.query(&sql, tenant_params(id)).await?.first().map(tenant).transpose()
+    }
+
+    async fn list_tenants(&self) -> Result<Vec<Tenant>, StoreError> {
+        let sql = format!("SELECT {TENANT_COLUMNS} FROM tenants ORDER BY name, tenant_id");
+        self.query(&sql, Vec::new()).await?.iter().map(tenant).collect()
+    }
+
+    async fn set_tenant_status(
+        &self,
+        tenant: TenantId,
+        status: TenantStatus,
+        audit: &AuditRow,
+    ) -> Result<bool, StoreError> {
+        let mut params = tenant_params(tenant);
+        params.push(Param::from(status.code()));
+        let update = Statement::new("UPDATE tenants SET status = $3 WHERE bucket = $1 AND tenant_id = $2", params);
+        Ok(touched(&self.write(vec![update, audit_row(audit)]).await?))
+    }
+
+    async fn set_tenant_settings(
+        &self,
+        tenant: TenantId,
+        settings: &TenantSettings,
+        audit: &AuditRow,
+    ) -> Result<bool, StoreError> {
+        let mut params = tenant_params(tenant);
+        params.push(Param::from(to_json(settings)?));
+        let update = Statement::new("UPDATE tenants SET settings = $3 WHERE bucket = $1 AND tenant_id = $2", params);
+        Ok(touched(&self.write(vec![update, audit_row(audit)]).await?))
+    }
+
+    async fn put_member(&self, member: &Member, audit: &AuditRow) -> Result<(), StoreError> {
+        let mut params = tenant_params(member.tenant);
+        params.extend(params![&*member.subject, member.role.code(), member.created_at.millis()]);
+        let put = Statement::new(
+            "INSERT INTO members (bucket, tenant_id, subject, role, created_at) VALUES ($1, $2, $3, $4, $5)
+             ON CONFLICT (bucket, tenant_id, subject) DO UPDATE SET role = $4",
+            params,
+        );
+        self.write(vec![put, audit_row(audit)]).await.map(drop)
+    }
+
+    async fn remove_member(&self, tenant: TenantId, subject: &str, audit: &AuditRow) -> Result<bool, StoreError> {
+        let mut params = tenant_params(tenant);
+        params.push(Param::from(subject));
+        let delete = Statement::new(
+            "DELETE FROM members WHERE bucket = $1 AND tenant_id = $2 AND subject = $3",
+            params,
+        );
+        Ok(touched(&self.write(vec![delete, audit_row(audit)]).await?))
+    }
+
+    async fn list_members(&self, tenant: TenantId) -> Result<Vec<Member>, StoreError> {
+        let sql = format!(
+            "SELECT {MEMBER_COLUMNS} FROM members WHERE bucket = $1 AND tenant_id = $2 ORDER BY subject"
+        );
+        self.query(&sql, tenant_params(tenant)).await?.iter().map(member).collect()
+    }
+
+    async fn list_memberships(&self, subject: &str) -> Result<Vec<Member>, StoreError> {
+        let sql = format!("SELECT {MEMBER_COLUMNS} FROM members WHERE subject = $1 ORDER BY tenant_id");
+        self.query(&sql, params![subject]).await?.iter().map(member).collect()
+    }
+
+    async fn insert_key(&self, key: &ApiKey, audit: &AuditRow) -> Result<(), StoreError> {
+        let mut params = tenant_params(key.tenant);
+        params.extend(params![
+            key.id.0,
+            key.kind.code(),
+            &*key.name,
+            &*key.prefix,
+            &key.hash.0[..],
+            to_json(&key.scopes)?,
+            to_json(&key.pricing)?,
+            key.tools.as_ref().map(to_json).transpose()?,
+            key.created_at.millis(),
+            &*key.created_by,
+            key.expires_at.map(Timestamp::millis),
+        ]);
+        let insert = Statement::new(
+            "INSERT INTO api_keys (bucket, tenant_id, key_id, kind, name, prefix, hash, scopes, pricing, tools,
+                 created_at, created_by, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+            params,
+        );
+        let lookup = Statement::new(
+            "INSERT INTO key_hashes (hash, tenant_id, key_id) VALUES ($1, $2, $3)",
+            params![&key.hash.0[..], key.tenant.0, key.id.0],
+        );
+        self.write(vec![insert, lookup, audit_row(audit)]).await.map(drop)
+    }
+
+    async fn find_key(&self, hash: &KeyHash) -> Result<Option<ApiKey>, StoreError> {
+        let lookup = "SELECT tenant_id, key_id FROM key_hashes WHERE hash = $1";
+        let found = self.query(lookup, params![&hash.0[..]]).await?;
+        let Some(row) = found.first() else { return Ok(None) };
+        let (tenant, id) = (TenantId(row.uuid(0)?), row.uuid(1)?);
+        let sql = format!(
+            "SELECT {KEY_COLUMNS} FROM api_keys k WHERE k.bucket = $1 AND k.tenant_id = $2 AND k.key_id = $3"
+        );
+        let mut params = tenant_params(tenant);
+        params.push(Param::from(id));
+        let found = self.query(&sql, params).await?.first().map(key).transpose()?;
+        Ok(found.filter(|key| key.hash.matches(hash)))
+    }
+
+    async fn list_keys(&self, tenant: TenantId) -> Result<Vec<ApiKey>, StoreError> {
+        let sql = format!(
+            "SELECT {KEY_COLUMNS} FROM api_keys k WHERE k.bucket = $1 AND k.tenant_id = $2
+             ORDER BY k.created_at DESC, k.key_id DESC"
+        );
+        self.query(&sql, tenant_params(tenant)).await?.iter().map(key).collect()
+    }
+
+    async fn revoke_key(
+        &self,
+        tenant: TenantId,
+        key: KeyId,
+        at: Timestamp,
+        audit: &AuditRow,
+    ) -> Result<bool, StoreError> {
+        let mut params = tenant_params(tenant);
+        params.extend(params![key.0, at.millis()]);
+        let update = Statement::new(
+            "UPDATE api_keys SET revoked_at = $4
+             WHERE bucket = $1 AND tenant_id = $2 AND key_id = $3 AND revoked_at IS NULL",
+            params,
+        );
+        Ok(touched(&self.write(vec![update, audit_row(audit)]).await?))
+    }
+
+    async fn touch_keys(&self, used: &[(TenantId, KeyId, Timestamp)]) -> Result<(), StoreError> {
+        for (tenant, key, at) in used {
+            let mut params = tenant_params(*tenant);
+            params.extend(params![key.0, at.millis()]);
+            let update = Statement::new(
+                "UPDATE api_keys SET last_used_at = $4 WHERE bucket = $1 AND tenant_id = $2 AND key_id = $3",
+                params,
+            );
+            self.write(vec![update]).await?;
+        }
+        Ok(())
+    }
+
+    async fn find_end_user(&self, tenant: TenantId, id: &ExternalUserId) -> Result<Option<EndUser>, StoreError> {
+        let sql = format!(
+            "SELECT {END_USER_COLUMNS} FROM end_users
+             WHERE bucket = $1 AND tenant_id = $2 AND external_user_id = $3"
+        );
+        let mut params = tenant_params(tenant);
+        params.push(Param::from(id.as_str()));
+        self.query(&sql, params).await?.first().map(|row| rows::end_user(row, 0)).transpose()
+    }
+
+    async fn set_policy(
+        &self,
+        tenant: TenantId,
+        id: &ExternalUserId,
+        policy: &Policy,
+        audit: &AuditRow,
+    ) -> Result<bool, StoreError> {
+        let mut params = tenant_params(tenant);
+        params.extend(params![id.as_str(), to_json(policy)?]);
+        let update = Statement::new(
+            "UPDATE end_users SET policy = $4
+             WHERE bucket = $1 AND tenant_id = $2 AND external_user_id = $3",
+            params,
+        );
+        Ok(touched(&self.write(vec![update, audit_row(audit)]).await?))
+    }
+}

@@ -1,0 +1,27 @@
+//! The store: the only SQL.
+//!
+//! SQLite and PostgreSQL stand behind the same traits, one per group of rows that belong together, and an
+//! in-memory ledger serves tests. A store keeps rows; every rule about money is `turnpike_core::ledger::apply`.
+
+mod calls;
+mod catalogue;
+mod directory;
+mod error;
+mod memory;
+mod migrate;
+mod postgres;
+mod records;
+mod rows;
+mod sql;
+mod sqlite;
+mod statements;
+mod traits;
+mod upkeep;
+
+pub use error::{StoreError, SubmitError};
+pub use records::{
+    ApiKey, AuditRow, DriftRow, EntryFilter, EventRow, KeyPricing, Member, OpenCalls, PriceRow, Tenant, TenantSettings,
+    TenantPricing, UsageFilter, UsageGroup, UsageRow,
+};
+pub use sqlite::{SqliteOptions, SqliteStore};
+pub use traits::{Calls, Catalogue, Directory, Ledger, Scan, Statements, Store, Upkeep};

@@ -1,0 +1,199 @@
+//! The writer thread: drains its queue, runs one batch, commits once, answers.
+//!
+//! It is the only writer of the file, so the rows it has loaded stay true between batches: accounts, tenants
+//! and open holds are read once and then kept. After a failure everything is forgotten and read again.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rusqlite::{Connection, ErrorCode};
+use tokio::sync::{mpsc, oneshot};
+use turnpike_core::ledger::{Books, Command, Needs, Outcome, Rejection, apply};
+
+use super::batch;
+use super::convert::{bind, store_error};
+use crate::error::{StoreError, SubmitError};
+use crate::sql::Statement;
+
+/// Accounts and end users kept in memory; above it all are forgotten.
+const MAX_KEPT_ROWS: usize = 20_000;
+
+type Answer = oneshot::Sender<Result<Outcome, SubmitError>>;
+
+pub(super) enum Job {
+    Command(Box<Command>, Answer),
+    Write(Vec<Statement>, oneshot::Sender<Result<Vec<u64>, StoreError>>),
+    Stop(oneshot::Sender<()>),
+}
+
+pub(super) fn run(
+    mut connection: Connection,
+    mut queue: mpsc::Receiver<Job>,
+    max_batch: usize,
+    failed: &AtomicBool,
+) {
+    let mut books = Books::default();
+    let mut commands: Vec<(Box<Command>, Answer)> = Vec::with_capacity(max_batch);
+    let mut next = queue.blocking_recv();
+    while let Some(job) = next.take() {
+        let mut other = None;
+        let mut job = Some(job);
+        while let Some(taken) = job.take() {
+            match taken {
+                Job::Command(command, answer) => commands.push((command, answer)),
+                not_a_command => {
+                    other = Some(not_a_command);
+                    break;
+                }
+            }
+            if commands.len() < max_batch {
+                job = queue.try_recv().ok();
+            }
+        }
+        if !commands.is_empty() {
+            run_batch(&mut connection, &mut books, &mut commands, failed);
+        }
+        match other {
+            Some(Job::Write(statements, answer)) => {
+                // These statements may change rows that are kept: a tenant's status, a policy.
+                books = Books::default();
+                if answer.send(write(&mut connection, &statements)).is_err() {
+                    tracing::debug!("nobody waits for a write any more");
+                }
+            }
+            Some(Job::Stop(done)) => {
+                drop(connection);
+                if done.send(()).is_err() {
+                    tracing::debug!("nobody waits for the end any more");
+                }
+                return;
+            }
+            Some(Job::Command(..)) | None => {}
+        }
+        next = queue.blocking_recv();
+    }
+}
+
+fn run_batch(
+    connection: &mut Connection,
+    books: &mut Books,
+    commands: &mut Vec<(Box<Command>, Answer)>,
+    failed: &AtomicBool,
+) {
+    let mut needs = Needs::default();
+    for (command, _) in commands.iter() {
+        command.needs(&mut needs);
+    }
+    let results = attempt(connection, books, commands, &needs);
+    match results {
+        Ok(results) => {
+            forget(books, &needs);
+            for ((_, answer), result) in commands.drain(..).zip(results) {
+                // A caller that went away finds the outcome by its call.
+                drop(answer.send(result.map_err(SubmitError::Rejected)));
+            }
+        }
+        Err(failure) => {
+            tracing::error!(error = %failure.error, "a batch of {} commands was not written", commands.len());
+            *books = Books::default();
+            if failure.fatal {
+                failed.store(true, Ordering::Release);
+            }
+            for (_, answer) in commands.drain(..) {
+                let error = if failure.unknown {
+                    SubmitError::Unknown
+                } else {
+                    SubmitError::Unavailable(failure.error.to_string())
+                };
+                drop(answer.send(Err(error)));
+            }
+        }
+    }
+}
+
+struct Failure {
+    error: rusqlite::Error,
+    /// The commit itself failed on the disk: it may be found committed after a restart.
+    unknown: bool,
+    /// The disk lied once; nothing is written any more before a restart.
+    fatal: bool,
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        Self { error, unknown: false, fatal: false }
+    }
+}
+
+fn attempt(
+    connection: &mut Connection,
+    books: &mut Books,
+    commands: &[(Box<Command>, Answer)],
+    needs: &Needs,
+) -> Result<Vec<Result<Outcome, Rejection>>, Failure> {
+    connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+    let work = (|| {
+        batch::load(connection, books, needs)?;
+        let results: Vec<_> = commands.iter().map(|(command, _)| apply(books, command)).collect();
+        batch::write(connection, books)?;
+        Ok::<_, rusqlite::Error>(results)
+    })();
+    let results = match work {
+        Ok(results) => results,
+        Err(error) => {
+            roll_back(connection);
+            return Err(error.into());
+        }
+    };
+    let committed = connection.prepare_cached("COMMIT")?.execute([]);
+    if let Err(error) = committed {
+        roll_back(connection);
+        let fatal = error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure);
+        return Err(Failure { error, unknown: fatal, fatal });
+    }
+    books.mark_stored();
+    Ok(results)
+}
+
+fn roll_back(connection: &Connection) {
+    if !connection.is_autocommit()
+        && let Err(error) = connection.execute_batch("ROLLBACK")
+    {
+        tracing::error!(%error, "rollback failed");
+    }
+}
+
+/// Keeps what the next batches want, drops the rest.
+fn forget(books: &mut Books, needs: &Needs) {
+    books.claims.clear();
+    books.loops.clear();
+    let finished: Vec<_> = needs
+        .holds
+        .iter()
+        .filter(|key| books.holds.get(key).is_none_or(turnpike_core::ledger::Hold::is_finished))
+        .copied()
+        .collect();
+    books.holds.forget(&finished);
+    if books.accounts.len() > MAX_KEPT_ROWS || books.end_users.len() > MAX_KEPT_ROWS || books.holds.len() > MAX_KEPT_ROWS
+    {
+        *books = Books::default();
+    }
+}
+
+fn write(connection: &mut Connection, statements: &[Statement]) -> Result<Vec<u64>, StoreError> {
+    let transaction = connection
+        .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
+        .map_err(store_error)?;
+    let mut touched = Vec::with_capacity(statements.len());
+    for statement in statements {
+        let mut prepared = transaction.prepare_cached(&statement.sql).map_err(store_error)?;
+        bind(&mut prepared, &statement.params).map_err(store_error)?;
+        let rows = prepared.raw_execute().map_err(store_error)?;
+        drop(prepared);
+        touched.push(u64::try_from(rows).unwrap_or(u64::MAX));
+        if touched == [0] {
+            return Ok(touched);
+        }
+    }
+    transaction.commit().map_err(store_error)?;
+    Ok(touched)
+}

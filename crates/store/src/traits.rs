@@ -1,0 +1,164 @@
+//! The interfaces of the store: one per group of rows that belong together.
+
+use async_trait::async_trait;
+use turnpike_core::access::KeyHash;
+use turnpike_core::ids::{CallId, ExternalUserId, KeyId, TenantId};
+use turnpike_core::ledger::audit::AuditReport;
+use turnpike_core::ledger::command::StoredOutcome;
+use turnpike_core::ledger::hold::{Claim, ClaimKey};
+use turnpike_core::ledger::policy::{EndUser, Policy};
+use turnpike_core::ledger::{Account, AccountKey, Command, Hold, Outcome, TenantStatus, Transfer};
+use turnpike_core::time::Timestamp;
+
+use crate::error::{StoreError, SubmitError};
+use crate::records::{
+    ApiKey, AuditRow, DriftRow, EntryFilter, EventRow, Member, OpenCalls, PriceRow, Tenant, TenantSettings, UsageFilter,
+    UsageGroup, UsageRow,
+};
+
+/// Changes of money.
+#[async_trait]
+pub trait Ledger: Send + Sync {
+    /// Runs `command` in the next batch and answers after its commit.
+    async fn submit(&self, command: Command) -> Result<Outcome, SubmitError>;
+}
+
+/// Calls, their stored answers and their idempotency claims.
+#[async_trait]
+pub trait Calls: Send + Sync {
+    /// A call's record.
+    async fn find_call(&self, tenant: TenantId, call: CallId) -> Result<Option<Hold>, StoreError>;
+    /// A call's stored answer.
+    async fn find_outcome(&self, tenant: TenantId, call: CallId) -> Result<Option<StoredOutcome>, StoreError>;
+    /// Which request took an idempotency key.
+    async fn find_claim(&self, key: &ClaimKey) -> Result<Option<Claim>, StoreError>;
+    /// Unfinished calls, oldest deadline first.
+    async fn list_open_calls(&self, open: OpenCalls) -> Result<Vec<(TenantId, Hold)>, StoreError>;
+    /// Removes the bodies of stored answers that have expired; says how many.
+    async fn prune_outcomes(&self, now: Timestamp, limit: u32) -> Result<u64, StoreError>;
+    /// A tenant's drift records, newest first.
+    async fn list_drifts(&self, tenant: TenantId, limit: u32) -> Result<Vec<DriftRow>, StoreError>;
+}
+
+/// Balances, entries, usage, events.
+#[async_trait]
+pub trait Statements: Send + Sync {
+    /// One account; `None` = it never had an entry.
+    async fn find_account(&self, key: &AccountKey) -> Result<Option<Account>, StoreError>;
+    /// Transfers, newest first.
+    async fn list_transfers(&self, tenant: TenantId, filter: &EntryFilter) -> Result<Vec<Transfer>, StoreError>;
+    /// Calls summed by group.
+    async fn usage(
+        &self,
+        tenant: TenantId,
+        group: UsageGroup,
+        filter: &UsageFilter,
+    ) -> Result<Vec<UsageRow>, StoreError>;
+    /// Events, newest first.
+    async fn list_events(
+        &self,
+        tenant: TenantId,
+        before_seq: Option<i64>,
+        limit: u32,
+    ) -> Result<Vec<EventRow>, StoreError>;
+    /// Streams every transfer, call or event of a tenant out of one snapshot, oldest first, into `sink`;
+    /// ends early when `sink` says no.
+    async fn scan(&self, tenant: TenantId, scan: &mut Scan<'_>) -> Result<(), StoreError>;
+}
+
+/// What [`Statements::scan`] feeds.
+pub enum Scan<'a> {
+    /// Transfers.
+    Transfers(&'a mut (dyn FnMut(Transfer) -> bool + Send)),
+    /// Calls.
+    Calls(&'a mut (dyn FnMut(Hold) -> bool + Send)),
+    /// Events.
+    Events(&'a mut (dyn FnMut(EventRow) -> bool + Send)),
+}
+
+/// Workspaces, members, keys, end users. Every change writes its audit row in the same transaction.
+#[async_trait]
+pub trait Directory: Send + Sync {
+    /// Adds a workspace.
+    async fn insert_tenant(&self, tenant: &Tenant, audit: &AuditRow) -> Result<(), StoreError>;
+    /// A workspace.
+    async fn find_tenant(&self, tenant: TenantId) -> Result<Option<Tenant>, StoreError>;
+    /// All workspaces, by name.
+    async fn list_tenants(&self) -> Result<Vec<Tenant>, StoreError>;
+    /// Sets a workspace's status; `false` = there is none.
+    async fn set_tenant_status(
+        &self,
+        tenant: TenantId,
+        status: TenantStatus,
+        audit: &AuditRow,
+    ) -> Result<bool, StoreError>;
+    /// Replaces a workspace's settings; `false` = there is none.
+    async fn set_tenant_settings(
+        &self,
+        tenant: TenantId,
+        settings: &TenantSettings,
+        audit: &AuditRow,
+    ) -> Result<bool, StoreError>;
+    /// Adds a member or changes the role.
+    async fn put_member(&self, member: &Member, audit: &AuditRow) -> Result<(), StoreError>;
+    /// Removes a member; `false` = there was none.
+    async fn remove_member(&self, tenant: TenantId, subject: &str, audit: &AuditRow) -> Result<bool, StoreError>;
+    /// A workspace's members, by subject.
+    async fn list_members(&self, tenant: TenantId) -> Result<Vec<Member>, StoreError>;
+    /// A person's memberships.
+    async fn list_memberships(&self, subject: &str) -> Result<Vec<Member>, StoreError>;
+    /// Adds a key.
+    async fn insert_key(&self, key: &ApiKey, audit: &AuditRow) -> Result<(), StoreError>;
+    /// The key that hashes to `hash`.
+    async fn find_key(&self, hash: &KeyHash) -> Result<Option<ApiKey>, StoreError>;
+    /// A workspace's keys, newest first.
+    async fn list_keys(&self, tenant: TenantId) -> Result<Vec<ApiKey>, StoreError>;
+    /// Revokes a key; `false` = there is no such key that still works.
+    async fn revoke_key(
+        &self,
+        tenant: TenantId,
+        key: KeyId,
+        at: Timestamp,
+        audit: &AuditRow,
+    ) -> Result<bool, StoreError>;
+    /// Notes when keys were last used.
+    async fn touch_keys(&self, used: &[(TenantId, KeyId, Timestamp)]) -> Result<(), StoreError>;
+    /// An end user.
+    async fn find_end_user(&self, tenant: TenantId, id: &ExternalUserId) -> Result<Option<EndUser>, StoreError>;
+    /// Replaces an end user's limits; `false` = there is no such end user.
+    async fn set_policy(
+        &self,
+        tenant: TenantId,
+        id: &ExternalUserId,
+        policy: &Policy,
+        audit: &AuditRow,
+    ) -> Result<bool, StoreError>;
+}
+
+/// Prices of models, shared by all workspaces.
+#[async_trait]
+pub trait Catalogue: Send + Sync {
+    /// A number that grows with every change.
+    async fn price_revision(&self) -> Result<i64, StoreError>;
+    /// Every stored price.
+    async fn list_prices(&self) -> Result<Vec<PriceRow>, StoreError>;
+    /// Adds or replaces prices, all or none.
+    async fn put_prices(&self, prices: &[PriceRow], at: Timestamp) -> Result<(), StoreError>;
+}
+
+/// The store as a machine.
+#[async_trait]
+pub trait Upkeep: Send + Sync {
+    /// Whether it answers.
+    async fn ping(&self) -> Result<(), StoreError>;
+    /// Checks one tenant's books in one snapshot; `progress` is told how many rows were read.
+    async fn audit(&self, tenant: TenantId, progress: &(dyn Fn(u64) + Sync)) -> Result<AuditReport, StoreError>;
+    /// Whether several processes may use it at once.
+    fn is_shared(&self) -> bool;
+    /// Ends it after the batch that is under way.
+    async fn close(&self);
+}
+
+/// Everything, for `Arc<dyn Store>`.
+pub trait Store: Ledger + Calls + Statements + Directory + Catalogue + Upkeep {}
+impl<T: Ledger + Calls + Statements + Directory + Catalogue + Upkeep> Store for T {}

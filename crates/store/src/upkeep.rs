@@ -1,0 +1,65 @@
+//! The audit and the small questions one asks of a database.
+
+use async_trait::async_trait;
+use turnpike_core::ids::TenantId;
+use turnpike_core::ledger::TenantHead;
+use turnpike_core::ledger::audit::{AuditReport, Auditor};
+
+use crate::error::StoreError;
+use crate::rows::{self, ACCOUNT_COLUMNS, TENANT_HEAD_COLUMNS, tenant_params};
+use crate::sql::{Row, Sql, Statement};
+use crate::statements::{calls_in_order, transfers_in_order};
+
+/// What both databases share of [`crate::Upkeep`].
+#[async_trait]
+pub(crate) trait SharedUpkeep: Sql {
+    /// See [`crate::Upkeep::ping`].
+    async fn select_one(&self) -> Result<(), StoreError> {
+        self.query("SELECT 1 FROM revisions LIMIT 1", Vec::new()).await.map(drop)
+    }
+
+    /// See [`crate::Upkeep::audit`].
+    async fn audit_tenant(
+        &self,
+        tenant: TenantId,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<AuditReport, StoreError> {
+        let of_tenant = |columns: &str, table: &str, order: &str| {
+            let sql = format!("SELECT {columns} FROM {table} WHERE bucket = $1 AND tenant_id = $2 ORDER BY {order}");
+            Statement::new(sql, tenant_params(tenant))
+        };
+        let queries = vec![
+            transfers_in_order(tenant),
+            calls_in_order(tenant),
+            of_tenant(&format!("kind, owner, {ACCOUNT_COLUMNS}"), "accounts", "kind, owner"),
+            of_tenant("seq", "events", "seq"),
+            of_tenant(TENANT_HEAD_COLUMNS, "tenants", "tenant_id"),
+        ];
+        let mut auditor = Auditor::new();
+        let mut head: Option<TenantHead> = None;
+        let mut read: u64 = 0;
+        let mut sink = |query: usize, row: Row| {
+            match query {
+                0 => auditor.transfer(&rows::transfer(&row)?),
+                1 => auditor.hold(tenant, &rows::hold(&row)?.1),
+                2 => {
+                    let key = rows::account_key(tenant, row.small(0)?, row.text(1)?)?;
+                    auditor.account(&key, &rows::account(&row, 2)?);
+                }
+                3 => auditor.event(row.int(0)?),
+                _ => head = Some(rows::tenant_head(&row, 0)?),
+            }
+            read += 1;
+            if read.is_multiple_of(1000) {
+                progress(read);
+            }
+            Ok(true)
+        };
+        self.snapshot(queries, &mut sink).await?;
+        progress(read);
+        let head = head.ok_or_else(|| StoreError::Corrupt("the tenant has no row".to_owned()))?;
+        Ok(auditor.finish(&head))
+    }
+}
+
+impl<S: Sql> SharedUpkeep for S {}

@@ -1,0 +1,26 @@
+//! Everything that leaves the gateway over HTTP: AI providers, priced tool endpoints, and the simulated
+//! provider that answers without a socket.
+//!
+//! The rule of this crate: one call here is at most one request on the wire, and every failure says whether
+//! that request may have been sent ([`UpstreamError::sent`]). Retrying, holds and charges are the app's
+//! business; prices are `core`'s; what the client sees is the server's.
+
+pub mod client;
+pub mod error;
+pub mod guard;
+pub mod headers;
+pub mod openai;
+pub mod provider;
+pub mod secret;
+pub mod simulated;
+pub mod sse;
+pub mod tool;
+
+pub use client::{Client, ClientSettings};
+pub use error::{Phase, StreamFault, UpstreamError};
+pub use guard::Guard;
+pub use openai::stream::{EventStream, StreamSummary};
+pub use openai::{ChatApi, Completion};
+pub use provider::{BuildError, Provider, ProviderKind, ProviderSettings};
+pub use secret::Secret;
+pub use tool::{ArgsIn, HttpEndpoint, QuoteSettings, ToolMethod, ToolReply};

@@ -1,0 +1,345 @@
+//! A configured provider: one of three kinds behind one set of calls.
+//!
+//! The rule: it is built once from settings and holds no per-call state; a URL is the parsed base plus path
+//! segments fixed here or encoded by [`crate::tool`], never text of a caller. Which provider serves a call,
+//! and whether another is tried, is the app's decision.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Uri;
+use http::uri::{Authority, Scheme};
+use serde_json::Value;
+use turnpike_core::money::Micros;
+
+use crate::client::{Client, ClientSettings};
+use crate::error::UpstreamError;
+use crate::guard::Guard;
+use crate::headers;
+use crate::openai::stream::EventStream;
+use crate::openai::{ChatApi, Completion, OpenAi};
+use crate::secret::Secret;
+use crate::simulated::Simulated;
+use crate::tool::{HttpEndpoint, HttpTools, ToolReply};
+
+/// Why a provider could not be built from its settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BuildError {
+    /// The base URL is no `http` or `https` URL, or has user info, a query or a fragment.
+    #[error("base_url must be an http or https URL without user info, query or fragment")]
+    BaseUrl,
+    /// The key cannot stand in a header.
+    #[error("api_key has characters that cannot stand in a header")]
+    ApiKey,
+    /// The system's root certificates could not be read.
+    #[error("no root certificates found: install the system's CA certificates")]
+    TrustStore,
+}
+
+/// The kinds of providers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProviderKind {
+    /// OpenAI's wire format.
+    OpenAi,
+    /// Plain JSON endpoints, priced as tools.
+    Http,
+    /// Answers in-process, for tests and sandboxes.
+    #[default]
+    Simulated,
+}
+
+/// What a provider is built from.
+#[derive(Clone, Debug)]
+pub struct ProviderSettings {
+    /// Its name in the configuration.
+    pub id: String,
+    /// Its kind.
+    pub kind: ProviderKind,
+    /// Where it is; unused when simulated.
+    pub base_url: String,
+    /// Its key, sent as a bearer token.
+    pub api_key: Option<Secret>,
+    /// See [`ClientSettings`].
+    pub connect_timeout: Duration,
+    /// See [`ClientSettings`].
+    pub header_timeout: Duration,
+    /// See [`ClientSettings`].
+    pub idle_timeout: Duration,
+    /// See [`ClientSettings`].
+    pub total_timeout: Duration,
+    /// See [`ClientSettings`].
+    pub pool_idle_timeout: Duration,
+    /// See [`ClientSettings`].
+    pub max_response_bytes: usize,
+}
+
+impl Default for ProviderSettings {
+    fn default() -> Self {
+        let client = ClientSettings::default();
+        Self {
+            id: String::new(),
+            kind: ProviderKind::default(),
+            base_url: String::new(),
+            api_key: None,
+            connect_timeout: client.connect_timeout,
+            header_timeout: client.header_timeout,
+            idle_timeout: client.idle_timeout,
+            total_timeout: client.total_timeout,
+            pool_idle_timeout: client.pool_idle_timeout,
+            max_response_bytes: client.max_response_bytes,
+        }
+    }
+}
+
+impl ProviderSettings {
+    fn client(&self) -> Result<Client, BuildError> {
+        Client::new(ClientSettings {
+            guard: Guard::Operator,
+            connect_timeout: self.connect_timeout,
+            header_timeout: self.header_timeout,
+            idle_timeout: self.idle_timeout,
+            total_timeout: self.total_timeout,
+            pool_idle_timeout: self.pool_idle_timeout,
+            max_response_bytes: self.max_response_bytes,
+        })
+    }
+}
+
+/// A parsed base URL.
+#[derive(Clone, Debug)]
+pub(crate) struct BaseUrl {
+    scheme: Scheme,
+    authority: Authority,
+    /// Without a slash at its end.
+    path: String,
+}
+
+impl BaseUrl {
+    pub(crate) fn parse(text: &str) -> Result<Self, BuildError> {
+        let parts = text
+            .parse::<Uri>()
+            .map_err(|_invalid| BuildError::BaseUrl)?
+            .into_parts();
+        let scheme = parts
+            .scheme
+            .filter(|scheme| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS);
+        let authority = parts
+            .authority
+            .filter(|authority| !authority.as_str().contains('@'));
+        let path = parts.path_and_query.filter(|path| path.query().is_none());
+        match (scheme, authority, path) {
+            (Some(scheme), Some(authority), path) if !text.contains('#') => {
+                let path = path.map_or_else(String::new, |path| path.path().trim_end_matches('/').to_owned());
+                if text.contains('?') {
+                    return Err(BuildError::BaseUrl);
+                }
+                Ok(Self {
+                    scheme,
+                    authority,
+                    path,
+                })
+            }
+            (_, _, _) => Err(BuildError::BaseUrl),
+        }
+    }
+
+    /// The base plus `suffix`, which begins with a slash and is encoded already.
+    pub(crate) fn join(&self, suffix: &str) -> Result<Uri, BuildError> {
+        Uri::builder()
+            .scheme(self.scheme.clone())
+            .authority(self.authority.clone())
+            .path_and_query(format!("{}{suffix}", self.path))
+            .build()
+            .map_err(|_invalid| BuildError::BaseUrl)
+    }
+}
+
+#[derive(Debug)]
+enum Adapter {
+    OpenAi(OpenAi),
+    Http(HttpTools),
+    Simulated(Simulated),
+}
+
+/// A provider. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Provider {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    id: String,
+    calls: AtomicU64,
+    adapter: Adapter,
+}
+
+const NO_CHAT: UpstreamError = UpstreamError::NotSent {
+    reason: "this provider has no chat",
+};
+const NO_TOOLS: UpstreamError = UpstreamError::NotSent {
+    reason: "this provider has no such tool",
+};
+
+impl Provider {
+    /// Builds a provider.
+    ///
+    /// # Errors
+    /// [`BuildError`] for settings that cannot work.
+    pub fn new(settings: &ProviderSettings) -> Result<Self, BuildError> {
+        let auth = settings.api_key.as_ref().map(headers::bearer).transpose()?;
+        let adapter = match settings.kind {
+            ProviderKind::OpenAi => {
+                let base = BaseUrl::parse(&settings.base_url)?;
+                Adapter::OpenAi(OpenAi::new(settings.client()?, &base, auth)?)
+            }
+            ProviderKind::Http => {
+                let base = BaseUrl::parse(&settings.base_url)?;
+                Adapter::Http(HttpTools::new(settings.client()?, base, auth))
+            }
+            ProviderKind::Simulated => Adapter::Simulated(Simulated::default()),
+        };
+        let shared = Shared {
+            id: settings.id.clone(),
+            calls: AtomicU64::new(0),
+            adapter,
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// The provider's name in the configuration.
+    pub fn id(&self) -> &str {
+        &self.shared.id
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> ProviderKind {
+        match self.shared.adapter {
+            Adapter::OpenAi(_) => ProviderKind::OpenAi,
+            Adapter::Http(_) => ProviderKind::Http,
+            Adapter::Simulated(_) => ProviderKind::Simulated,
+        }
+    }
+
+    /// How many calls (completions, streams, tools; no quotes) were begun.
+    pub fn calls(&self) -> u64 {
+        self.shared.calls.load(Ordering::Relaxed)
+    }
+
+    fn count(&self) {
+        self.shared.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One call that is answered at once. `body` is the request as the provider gets it.
+    pub async fn complete(&self, api: ChatApi, body: Bytes) -> Result<Completion, UpstreamError> {
+        self.count();
+        match &self.shared.adapter {
+            Adapter::OpenAi(provider) => provider.complete(api, body).await,
+            Adapter::Simulated(provider) => provider.complete(api, &body).await,
+            Adapter::Http(_) => Err(NO_CHAT),
+        }
+    }
+
+    /// One call that is answered by a stream; resolves when its first event has arrived. `body` must ask
+    /// for a stream and for its usage.
+    pub async fn stream(
+        &self,
+        api: ChatApi,
+        body: Bytes,
+        keep_usage_chunk: bool,
+    ) -> Result<EventStream, UpstreamError> {
+        self.count();
+        match &self.shared.adapter {
+            Adapter::OpenAi(provider) => provider.stream(api, body, keep_usage_chunk).await,
+            Adapter::Simulated(provider) => provider.stream(api, &body, keep_usage_chunk).await,
+            Adapter::Http(_) => Err(NO_CHAT),
+        }
+    }
+
+    /// Runs a tool. `endpoint` names a simulated one, `spec` describes one over HTTP.
+    pub async fn execute(
+        &self,
+        endpoint: &str,
+        spec: Option<&HttpEndpoint>,
+        args: &Value,
+    ) -> Result<ToolReply, UpstreamError> {
+        self.count();
+        match (&self.shared.adapter, spec) {
+            (Adapter::Simulated(provider), _) => provider.execute(endpoint, args).await,
+            (Adapter::Http(provider), Some(spec)) => provider.execute(spec, args).await,
+            (Adapter::Http(_), None) | (Adapter::OpenAi(_), _) => Err(NO_TOOLS),
+        }
+    }
+
+    /// Asks what a tool would cost with these args.
+    pub async fn quote(
+        &self,
+        endpoint: &str,
+        spec: Option<&HttpEndpoint>,
+        args: &Value,
+    ) -> Result<Micros, UpstreamError> {
+        match (&self.shared.adapter, spec) {
+            (Adapter::Simulated(provider), _) => provider.quote(endpoint, args),
+            (Adapter::Http(provider), Some(spec)) => provider.quote(spec, args).await,
+            (Adapter::Http(_), None) | (Adapter::OpenAi(_), _) => Err(NO_TOOLS),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Fault matrix 101
+    #[test]
+    fn base_urls_with_surprises_are_refused() {
+        for text in [
+            "",
+            "api.example.com",
+            "/v1",
+            "ftp://example.com",
+            "https://user:pass@example.com/v1",
+            "https://example.com/v1?x=1",
+            "https://example.com/v1?",
+            "https://example.com/#f",
+            "https://",
+            "file:///etc/passwd",
+        ] {
+            assert_eq!(BaseUrl::parse(text).err(), Some(BuildError::BaseUrl), "{text}");
+        }
+        for (text, joined) in [
+            (
+                "https://api.example.com/v1",
+                "https://api.example.com/v1/chat/completions",
+            ),
+            ("http://127.0.0.1:8080/", "http://127.0.0.1:8080/chat/completions"),
+            ("http://[::1]:80", "http://[::1]:80/chat/completions"),
+        ] {
+            let uri = BaseUrl::parse(text).unwrap().join("/chat/completions").unwrap();
+            assert_eq!(uri.to_string(), joined);
+        }
+    }
+
+    // Fault matrix 226
+    #[test]
+    fn settings_do_not_print_the_key() {
+        let settings = ProviderSettings {
+            kind: ProviderKind::OpenAi,
+            base_url: "http://127.0.0.1:1".to_owned(),
+            api_key: Some(Secret::new("sk-canary")),
+            ..ProviderSettings::default()
+        };
+        let provider = Provider::new(&settings).unwrap();
+        assert!(!format!("{settings:?} {provider:?}").contains("canary"));
+        let broken = ProviderSettings {
+            api_key: Some(Secret::new("a\nb")),
+            ..settings
+        };
+        assert_eq!(Provider::new(&broken).err(), Some(BuildError::ApiKey));
+    }
+}
