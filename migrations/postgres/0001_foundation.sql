@@ -2,7 +2,7 @@
 
 CREATE TABLE tenants (
     bucket SMALLINT NOT NULL, tenant_id UUID NOT NULL,
-    name TEXT NOT NULL, status SMALLINT NOT NULL, settings TEXT NOT NULL,
+    name TEXT COLLATE "C" NOT NULL, status SMALLINT NOT NULL, settings TEXT NOT NULL,
     credits_per_dollar BIGINT NOT NULL,
     transfer_seq BIGINT NOT NULL, chain BYTEA NOT NULL, event_seq BIGINT NOT NULL,
     created_at BIGINT NOT NULL,
@@ -33,7 +33,7 @@ CREATE TABLE holds (
     loss BIGINT NOT NULL,
     prompt_tokens BIGINT NOT NULL, completion_tokens BIGINT NOT NULL, usage TEXT, failure TEXT,
     claim_scope TEXT, claim_key TEXT, loop_id TEXT,
-    provider TEXT COLLATE "C" NOT NULL, endpoint TEXT NOT NULL, model TEXT, streamed SMALLINT NOT NULL,
+    provider TEXT COLLATE "C" NOT NULL, endpoint TEXT COLLATE "C" NOT NULL, model TEXT COLLATE "C", streamed SMALLINT NOT NULL,
     credential TEXT NOT NULL, attribution TEXT, price TEXT NOT NULL,
     PRIMARY KEY (bucket, tenant_id, call_id),
     CHECK (0 <= refunded AND refunded <= charged AND charged <= amount),
@@ -121,6 +121,14 @@ CREATE TABLE model_prices (
 );
 CREATE TABLE revisions (name TEXT NOT NULL PRIMARY KEY, revision BIGINT NOT NULL);
 INSERT INTO revisions (name, revision) VALUES ('model_prices', 1);
+
+-- The last batch of each lane: tells a lane whether a commit whose answer was lost has happened. One row for
+-- each lane of each process; rows of processes that have ended are removed after a day.
+CREATE TABLE lane_marks (
+    bucket SMALLINT NOT NULL, lane UUID NOT NULL, batch BIGINT NOT NULL,
+    written_at TIMESTAMPTZ NOT NULL DEFAULT now(),
+    PRIMARY KEY (bucket, lane)
+);
 
 CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,1 +1,26 @@
-//! placeholder
+//! The use cases: what a request or a job does, in which command of the ledger.
+//!
+//! Nothing here knows of HTTP frameworks, SQL or status codes. Time, ids and randomness come in through
+//! [`Environment`], money moves only by commands to the store.
+
+pub mod admin;
+pub mod auth;
+pub mod calls;
+mod chat;
+pub mod engine;
+pub mod environment;
+pub mod error;
+pub mod json;
+pub mod limits;
+pub mod providers;
+pub mod reads;
+mod replay;
+mod sandbox;
+mod stream;
+pub mod sweeper;
+
+pub use auth::{Actor, ActorCredential, Authenticator};
+pub use calls::{CallContext, CallDesk};
+pub use engine::{Answer, Engine, Receipt};
+pub use environment::{AppSettings, Environment};
+pub use error::AppError;

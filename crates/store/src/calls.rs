@@ -43,15 +43,10 @@ impl<S: Sql> Calls for S {
 
     async fn list_open_calls(&self, open: OpenCalls) -> Result<Vec<(TenantId, Hold)>, StoreError> {
         let sql = format!(
-            "SELECT {HOLD_COLUMNS} FROM holds WHERE finished_at IS NULL
-                 AND (deadline < $1 OR ($2 <> 0 AND instance <> $3)) ORDER BY deadline LIMIT $4"
+            "SELECT {HOLD_COLUMNS} FROM holds WHERE finished_at IS NULL AND deadline < $1
+                 ORDER BY deadline LIMIT $2"
         );
-        let params = params![
-            open.deadline_before.millis(),
-            open.not_of_instance.is_some(),
-            open.not_of_instance.unwrap_or_default(),
-            i64::from(open.limit),
-        ];
+        let params = params![open.deadline_before.millis(), i64::from(open.limit)];
         self.query(&sql, params).await?.iter().map(rows::hold).collect()
     }
 

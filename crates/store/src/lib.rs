@@ -19,6 +19,8 @@ mod traits;
 mod upkeep;
 
 pub use error::{StoreError, SubmitError};
+pub use memory::MemoryStore;
+pub use postgres::{PostgresOptions, PostgresStore};
 pub use records::{
     ApiKey, AuditRow, DriftRow, EntryFilter, EventRow, KeyPricing, Member, OpenCalls, PriceRow, Tenant, TenantSettings,
     TenantPricing, UsageFilter, UsageGroup, UsageRow,

@@ -190,8 +190,6 @@ pub struct EventRow {
 pub struct OpenCalls {
     /// Deadline before this.
     pub deadline_before: Timestamp,
-    /// Or taken by another process than this one, whatever the deadline (embedded store only).
-    pub not_of_instance: Option<Uuid>,
     /// At most so many.
     pub limit: u32,
 }
@@ -236,7 +234,7 @@ pub struct UsageFilter {
 }
 
 /// Usage of one group.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsageRow {
     /// The group; empty = none (a tool has no model, the pool is no end user).
     pub group: String,

@@ -180,6 +180,6 @@ pub(crate) trait Sql: Send + Sync {
     async fn write(&self, statements: Vec<Statement>) -> Result<Vec<u64>, StoreError>;
     /// Feeds the rows of `queries`, one after the other, out of one snapshot.
     async fn snapshot(&self, queries: Vec<Statement>, sink: RowSink<'_>) -> Result<(), StoreError>;
-    /// The SQL text of "member `$n` of the JSON object in `column`, as text".
+    /// The SQL text of "member `$n` of the JSON object in `column`, if it is a string".
     fn json_member(&self, column: &str, param: usize) -> String;
 }

@@ -6,11 +6,6 @@
 //! is exact. What an answer means is left to the adapters.
 
 use std::error::Error as StdError;
-use std::future::Future;
-use std::io;
-use std::pin::Pin;
-use std::sync::OnceLock;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -18,16 +13,13 @@ use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body::Body;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::net::TcpStream;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::{Instant, timeout_at};
-use tower::Service;
 
+use crate::connect::{Connector, causes, connect_reason};
 use crate::error::{Phase, UpstreamError};
-use crate::guard::{Guard, GuardedResolver, Refused, Unresolved};
+use crate::guard::{Guard, Refused};
 use crate::headers;
 use crate::provider::BuildError;
 
@@ -35,9 +27,8 @@ use crate::provider::BuildError;
 pub const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// How much of a refused call's body is kept.
 pub const MAX_ERROR_BODY: usize = 64 * 1024;
-
-type BoxError = Box<dyn StdError + Send + Sync>;
-type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+/// How long a refused call's body is waited for: its status is known already.
+const ERROR_BODY_WAIT: Duration = Duration::from_secs(5);
 
 /// Bounds of a [`Client`].
 #[derive(Clone, Debug)]
@@ -171,6 +162,7 @@ impl Client {
         let retry_after = headers::retry_after(response.headers());
         let mut body = response.into_body();
         let mut gathered = Gathered::default();
+        let deadline = deadline.min(Instant::now() + ERROR_BODY_WAIT);
         // What cannot be read is left out: the status is the answer.
         while let Ok(Some(mut part)) = next_part(&mut body, self.settings.idle_timeout, Some(deadline)).await
         {
@@ -253,81 +245,6 @@ const NOT_ALLOWED: UpstreamError = UpstreamError::NotSent {
     reason: "address is not allowed",
 };
 
-/// Connecting took too long.
-#[derive(Debug, thiserror::Error)]
-#[error("connecting timed out")]
-struct ConnectTimedOut;
-
-/// TCP and TLS to a checked address, all within one timeout.
-#[derive(Clone, Debug)]
-struct Connector {
-    https: HttpsConnector<HttpConnector<GuardedResolver>>,
-    limit: Duration,
-}
-
-impl Connector {
-    fn new(settings: &ClientSettings) -> Result<Self, BuildError> {
-        let mut tcp = HttpConnector::new_with_resolver(GuardedResolver::new(settings.guard));
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_keepalive(Some(Duration::from_secs(30)));
-        let https = HttpsConnectorBuilder::new()
-            .with_tls_config(tls_config()?)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(tcp);
-        Ok(Self {
-            https,
-            limit: settings.connect_timeout.min(settings.header_timeout),
-        })
-    }
-}
-
-/// The system's root certificates, read once.
-fn tls_config() -> Result<rustls::ClientConfig, BuildError> {
-    static CONFIG: OnceLock<Option<rustls::ClientConfig>> = OnceLock::new();
-    let build = || {
-        let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
-        let builder = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .ok()?;
-        Some(builder.with_native_roots().ok()?.with_no_client_auth())
-    };
-    CONFIG.get_or_init(build).clone().ok_or(BuildError::TrustStore)
-}
-
-impl Service<Uri> for Connector {
-    type Response = MaybeHttpsStream<TokioIo<TcpStream>>;
-    type Error = BoxError;
-    type Future = BoxFuture<Result<Self::Response, BoxError>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.https.poll_ready(cx)
-    }
-
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        let end = Instant::now() + self.limit;
-        let connecting = self.https.call(uri);
-        Box::pin(async move {
-            match timeout_at(end, connecting).await {
-                Ok(result) => result,
-                Err(_elapsed) => Err(BoxError::from(ConnectTimedOut)),
-            }
-        })
-    }
-}
-
-/// The error itself and everything below it, looking into `io::Error`s, which hide what they wrap.
-fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
-    std::iter::successors(Some(error), |&error| match error.downcast_ref::<io::Error>() {
-        Some(io) => io.get_ref().map(|inner| {
-            let inner: &(dyn StdError + 'static) = inner;
-            inner
-        }),
-        None => error.source(),
-    })
-}
-
 /// What a failed request means: nothing written, something written, or an unusable head.
 fn classify(error: &legacy::Error) -> UpstreamError {
     if error.is_connect() {
@@ -365,36 +282,5 @@ fn classify_body(error: &hyper::Error) -> UpstreamError {
         UpstreamError::Interrupted {
             reason: "connection closed before the end of the answer",
         }
-    }
-}
-
-fn connect_reason(error: &legacy::Error) -> &'static str {
-    for cause in causes(error) {
-        if cause.is::<ConnectTimedOut>() {
-            return "connecting timed out";
-        }
-        if cause.is::<Refused>() {
-            return "address is not allowed";
-        }
-        if cause.is::<Unresolved>() {
-            return "name resolution failed";
-        }
-        if let Some(tls) = cause.downcast_ref::<rustls::Error>() {
-            return tls_reason(tls);
-        }
-        if let Some(io) = cause.downcast_ref::<io::Error>()
-            && io.kind() == io::ErrorKind::ConnectionRefused
-        {
-            return "connection refused";
-        }
-    }
-    "connecting failed"
-}
-
-fn tls_reason(error: &rustls::Error) -> &'static str {
-    if matches!(error, rustls::Error::InvalidCertificate(_)) {
-        "TLS certificate not accepted"
-    } else {
-        "TLS handshake failed"
     }
 }

@@ -6,6 +6,7 @@
 //! business; prices are `core`'s; what the client sees is the server's.
 
 pub mod client;
+mod connect;
 pub mod error;
 pub mod guard;
 pub mod headers;

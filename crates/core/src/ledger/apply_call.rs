@@ -270,7 +270,8 @@ pub(super) fn release(step: &mut Step<'_>, release: &Release) -> Result<Outcome,
     if hold.state != HoldState::Held {
         return Err(Rejection::HoldNotOpen(hold.state));
     }
-    end_uncharged(step, hold, HoldState::Released, &release.failure, release.drift.as_ref(), release.outcome.clone())
+    let end = End { state: HoldState::Released, failure: &release.failure, frees_claim: release.outcome.is_none() };
+    end_uncharged(step, hold, &end, release.drift.as_ref(), release.outcome.clone())
 }
 
 /// Ends a call that a crash left behind: given back to the customer; when it may have reached the provider,
@@ -297,25 +298,31 @@ pub(super) fn expire(step: &mut Step<'_>, call: &CallRef) -> Result<Outcome, Rej
         loss: hold.base,
     });
     let failure: Arc<str> = if sent { "UPSTREAM_TIMEOUT".into() } else { "SERVICE_UNAVAILABLE".into() };
-    end_uncharged(step, hold, HoldState::Expired, &failure, drift.as_ref(), None)
+    let end = End { state: HoldState::Expired, failure: &failure, frees_claim: !sent };
+    end_uncharged(step, hold, &end, drift.as_ref(), None)
+}
+
+/// How a call ends that is not charged.
+struct End<'a> {
+    state: HoldState,
+    failure: &'a Arc<str>,
+    /// Certainly nothing was sent, so the same key may run again.
+    frees_claim: bool,
 }
 
 fn end_uncharged(
     step: &mut Step<'_>,
     mut hold: Hold,
-    state: HoldState,
-    failure: &Arc<str>,
+    end: &End<'_>,
     drift: Option<&Drift>,
     outcome: Option<StoredOutcome>,
 ) -> Result<Outcome, Rejection> {
     unhold(step, &hold, Micros::ZERO)?;
-    hold.state = state;
-    hold.failure = Some(failure.clone());
+    hold.state = end.state;
+    hold.failure = Some(end.failure.clone());
     hold.finished_at = Some(step.command.at);
     book_drift(step, &mut hold, drift)?;
-    // A call that certainly was not sent leaves its idempotency key free.
-    if hold.dispatched_at.is_none()
-        && outcome.is_none()
+    if end.frees_claim
         && let Some(claim) = &hold.call.claim
     {
         if !step.books.claims.is_loaded(claim) {
@@ -331,7 +338,7 @@ fn end_uncharged(
         ("endpoint", json!(hold.subject.endpoint)),
         ("reservedUsd", json!(hold.amount)),
         ("releasedUsd", json!(hold.amount)),
-        ("reason", json!(failure)),
+        ("reason", json!(end.failure)),
     ]);
     let reference = hold.call.call.to_string();
     step.emit(EventType::BurnFailed, hold.call.payer.external_user_id(), &reference, data)?;

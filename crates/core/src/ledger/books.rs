@@ -3,7 +3,7 @@
 //! A store loads the rows that the batch's commands name, [`super::apply`] changes them, and the store writes
 //! the difference. Each command is staged: rejected, it leaves every row as it was.
 //!
-//! INVARIANT: rows change only through [`Table::put`] and [`Table::remove`], which remember what was there.
+//! INVARIANT: rows change only through `Table::put` and `Table::remove`, which remember what was there.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;

@@ -44,6 +44,7 @@ pub(crate) fn bind(statement: &mut rusqlite::Statement<'_>, params: &[Param]) ->
     Ok(())
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "fits `map_err`")]
 pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
     let code = error.sqlite_error_code();
     match code {

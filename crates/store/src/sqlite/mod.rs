@@ -187,7 +187,7 @@ impl Sql for SqliteStore {
     }
 
     fn json_member(&self, column: &str, param: usize) -> String {
-        format!("(SELECT value FROM json_each({column}) WHERE json_each.key = ${param})")
+        format!("(SELECT value FROM json_each({column}) WHERE json_each.key = ${param} AND json_each.type = 'text')")
     }
 }
 

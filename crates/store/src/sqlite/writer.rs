@@ -40,7 +40,7 @@ pub(super) fn run(
         while let Some(taken) = job.take() {
             match taken {
                 Job::Command(command, answer) => commands.push((command, answer)),
-                not_a_command => {
+                not_a_command @ (Job::Write(..) | Job::Stop(_)) => {
                     other = Some(not_a_command);
                     break;
                 }

@@ -147,7 +147,7 @@ impl EventStream {
 
     /// Splits off and reads what is complete; returns what of it is handed on.
     fn take(&mut self, chunk: &Bytes) -> Bytes {
-        let batch = self.splitter.push(&chunk);
+        let batch = self.splitter.push(chunk);
         self.fault = batch.fault.map(|sse::TooLarge| StreamFault::TooLarge);
         let mut kept: Option<BytesMut> = None;
         for range in batch.events {

@@ -31,26 +31,26 @@ struct Log {
 }
 
 /// A running stand-in.
-pub struct StandIn {
+pub(crate) struct StandIn {
     address: SocketAddr,
     text: String,
     log: Arc<Mutex<Log>>,
 }
 
 /// An answer with a length.
-pub fn reply(status: u16, content_type: &str, body: &str) -> Vec<u8> {
+pub(crate) fn reply(status: u16, content_type: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!("HTTP/1.1 {status} X\r\ncontent-type: {content_type}\r\ncontent-length: {length}\r\n\r\n{body}")
         .into_bytes()
 }
 
 /// A JSON answer.
-pub fn json_answer(body: &str) -> Vec<u8> {
+pub(crate) fn json_answer(body: &str) -> Vec<u8> {
     reply(200, "application/json", body)
 }
 
 impl StandIn {
-    pub async fn answering(head: Vec<u8>) -> Self {
+    pub(crate) async fn answering(head: Vec<u8>) -> Self {
         Self::run(Script {
             head,
             drip: None,
@@ -59,7 +59,7 @@ impl StandIn {
         .await
     }
 
-    pub async fn answering_then_closing(head: Vec<u8>) -> Self {
+    pub(crate) async fn answering_then_closing(head: Vec<u8>) -> Self {
         Self::run(Script {
             head,
             drip: None,
@@ -68,7 +68,7 @@ impl StandIn {
         .await
     }
 
-    pub async fn answering_once_then_cutting(head: Vec<u8>) -> Self {
+    pub(crate) async fn answering_once_then_cutting(head: Vec<u8>) -> Self {
         Self::run(Script {
             head,
             drip: None,
@@ -77,7 +77,7 @@ impl StandIn {
         .await
     }
 
-    pub async fn dripping(head: Vec<u8>, bytes: Vec<u8>, pause: Duration) -> Self {
+    pub(crate) async fn dripping(head: Vec<u8>, bytes: Vec<u8>, pause: Duration) -> Self {
         Self::run(Script {
             head,
             drip: Some((bytes, pause)),
@@ -100,7 +100,7 @@ impl StandIn {
     }
 
     /// TLS with a certificate that nobody signed.
-    pub async fn tls() -> Self {
+    pub(crate) async fn tls() -> Self {
         let signed = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let key = signed.signing_key.serialize_der().try_into().unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -129,7 +129,7 @@ impl StandIn {
     }
 
     /// An address where nobody listens.
-    pub async fn closed_port() -> SocketAddr {
+    pub(crate) async fn closed_port() -> SocketAddr {
         TcpListener::bind("127.0.0.1:0")
             .await
             .unwrap()
@@ -149,23 +149,23 @@ impl StandIn {
         )
     }
 
-    pub fn address(&self) -> &str {
+    pub(crate) fn address(&self) -> &str {
         &self.text
     }
 
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.address.port()
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    pub fn requests(&self) -> Vec<String> {
+    pub(crate) fn requests(&self) -> Vec<String> {
         self.log.lock().unwrap().requests.clone()
     }
 
-    pub fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.log.lock().unwrap().connections
     }
 }

@@ -1,0 +1,398 @@
+//! The operator's use cases, the same whether they come from the command line, the socket or a route.
+//!
+//! Each is one request and one JSON value, so that a running service can do them for the command line.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use turnpike_core::access::{KeyKind, KeyPepper, KeySecret, Role, Scope};
+use turnpike_core::errors::ErrorCode;
+use turnpike_core::ids::{CommandId, ExternalUserId, KeyId, TenantId};
+use turnpike_core::ledger::command::{Grant, GrantSource};
+use turnpike_core::ledger::{Action, Command, Outcome, Payer, TenantStatus};
+use turnpike_core::money::{CreditsPerDollar, Micros};
+use turnpike_core::pricing::{Catalogue, ModelPrice};
+use turnpike_store::{ApiKey, AuditRow, KeyPricing, Member, PriceRow, Store, Tenant, TenantSettings};
+
+use crate::environment::Environment;
+use crate::error::AppError;
+
+/// An operator's request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum AdminRequest {
+    /// Adds a workspace.
+    TenantCreate {
+        /// Its name.
+        name: String,
+    },
+    /// Lists workspaces.
+    TenantList,
+    /// Stops or resumes a workspace.
+    TenantStatus {
+        /// Which.
+        tenant: TenantId,
+        /// What it becomes.
+        status: TenantStatus,
+    },
+    /// Replaces a workspace's settings.
+    TenantSettings {
+        /// Which.
+        tenant: TenantId,
+        /// What they become.
+        settings: TenantSettings,
+    },
+    /// Adds a member or changes the role.
+    MemberAdd {
+        /// The workspace.
+        tenant: TenantId,
+        /// The identity provider's subject.
+        subject: String,
+        /// What the person may do.
+        role: Role,
+    },
+    /// Lists members.
+    MemberList {
+        /// The workspace.
+        tenant: TenantId,
+    },
+    /// Removes a member.
+    MemberRemove {
+        /// The workspace.
+        tenant: TenantId,
+        /// The identity provider's subject.
+        subject: String,
+    },
+    /// Adds a key.
+    KeyCreate {
+        /// The workspace.
+        tenant: TenantId,
+        /// Its name, 1..=100 characters.
+        name: String,
+        /// What it is for.
+        kind: KeyKind,
+        /// What it may do beside calls.
+        scopes: Vec<Scope>,
+        /// Seconds until it stops working.
+        expires_in: Option<i64>,
+    },
+    /// Lists keys.
+    KeyList {
+        /// The workspace.
+        tenant: TenantId,
+    },
+    /// Revokes a key.
+    KeyRevoke {
+        /// The workspace.
+        tenant: TenantId,
+        /// Which.
+        key: KeyId,
+    },
+    /// Gives credits.
+    Grant {
+        /// The workspace.
+        tenant: TenantId,
+        /// The end user, else the pool.
+        external_user_id: Option<ExternalUserId>,
+        /// How much.
+        usd: Micros,
+        /// Why.
+        reason: String,
+    },
+    /// Adds or replaces model prices.
+    PricesApply {
+        /// The prices.
+        prices: Vec<ModelPrice>,
+    },
+    /// Shows model prices.
+    PricesShow,
+}
+
+/// The operator's desk.
+pub struct AdminDesk {
+    store: Arc<dyn Store>,
+    environment: Arc<dyn Environment>,
+    pepper: KeyPepper,
+    brand: Arc<str>,
+}
+
+impl AdminDesk {
+    /// A desk over `store`; keys begin with `brand` and are hashed under `pepper`.
+    pub const fn new(
+        store: Arc<dyn Store>,
+        environment: Arc<dyn Environment>,
+        pepper: KeyPepper,
+        brand: Arc<str>,
+    ) -> Self {
+        Self { store, environment, pepper, brand }
+    }
+
+    /// Does what `request` says; `origin` goes into the audit log.
+    ///
+    /// # Errors
+    /// The codes of decisions section 2.
+    pub async fn run(&self, request: AdminRequest, origin: &str) -> Result<Value, AppError> {
+        match request {
+            AdminRequest::TenantCreate { name } => self.create_tenant(&name, origin).await,
+            AdminRequest::TenantList => {
+                let tenants = self.store.list_tenants().await?;
+                Ok(json!({ "tenants": tenants.iter().map(tenant_view).collect::<Vec<_>>() }))
+            }
+            AdminRequest::TenantStatus { tenant, status } => {
+                let before = self.tenant(tenant).await?;
+                let audit = self.audit(tenant, "tenant.status", tenant.to_string(), origin)
+                    .changed(json!(before.status), json!(status));
+                self.store.set_tenant_status(tenant, status, &audit).await?;
+                Ok(tenant_view(&self.tenant(tenant).await?))
+            }
+            AdminRequest::TenantSettings { tenant, settings } => {
+                let before = self.tenant(tenant).await?;
+                let audit = self.audit(tenant, "tenant.settings", tenant.to_string(), origin)
+                    .changed(json!(before.settings), json!(settings));
+                self.store.set_tenant_settings(tenant, &settings, &audit).await?;
+                Ok(tenant_view(&self.tenant(tenant).await?))
+            }
+            AdminRequest::MemberAdd { tenant, subject, role } => {
+                self.tenant(tenant).await?;
+                checked_name("subject", &subject, 255)?;
+                let audit = self.audit(tenant, "member.put", subject.clone(), origin).made(json!(role));
+                let member = Member { tenant, subject, role, created_at: self.environment.now() };
+                self.store.put_member(&member, &audit).await?;
+                Ok(member_view(&member))
+            }
+            AdminRequest::MemberList { tenant } => {
+                self.tenant(tenant).await?;
+                let members = self.store.list_members(tenant).await?;
+                Ok(json!({ "members": members.iter().map(member_view).collect::<Vec<_>>() }))
+            }
+            AdminRequest::MemberRemove { tenant, subject } => self.remove_member(tenant, &subject, origin).await,
+            AdminRequest::KeyCreate { tenant, name, kind, scopes, expires_in } => {
+                self.create_key(tenant, name, kind, scopes, expires_in, origin).await
+            }
+            AdminRequest::KeyList { tenant } => {
+                self.tenant(tenant).await?;
+                let keys = self.store.list_keys(tenant).await?;
+                Ok(json!({ "keys": keys.iter().map(|key| self.key_view(key)).collect::<Vec<_>>() }))
+            }
+            AdminRequest::KeyRevoke { tenant, key } => {
+                let audit = self.audit(tenant, "key.revoke", key.to_string(), origin);
+                if !self.store.revoke_key(tenant, key, self.environment.now(), &audit).await? {
+                    return Err(AppError::new(ErrorCode::NotFound, "there is no such key that still works"));
+                }
+                Ok(json!({ "id": key, "status": "revoked" }))
+            }
+            AdminRequest::Grant { tenant, external_user_id, usd, reason } => {
+                self.grant(tenant, external_user_id, usd, &reason).await
+            }
+            AdminRequest::PricesApply { prices } => self.apply_prices(prices).await,
+            AdminRequest::PricesShow => Ok(json!({ "models": self.stored_catalogue().await?.iter().collect::<Vec<_>>() })),
+        }
+    }
+
+    async fn tenant(&self, id: TenantId) -> Result<Tenant, AppError> {
+        let found = self.store.find_tenant(id).await?;
+        found.ok_or_else(|| AppError::new(ErrorCode::NotFound, "there is no such workspace"))
+    }
+
+    fn audit(&self, tenant: TenantId, action: &'static str, target: String, origin: &str) -> AuditRow {
+        AuditRow {
+            id: self.environment.new_id(),
+            tenant,
+            at: self.environment.now(),
+            actor: "operator".to_owned(),
+            action,
+            target,
+            before: None,
+            after: None,
+            origin: origin.to_owned(),
+        }
+    }
+
+    async fn create_tenant(&self, name: &str, origin: &str) -> Result<Value, AppError> {
+        checked_name("name", name, 100)?;
+        let tenant = Tenant {
+            id: TenantId(self.environment.new_id()),
+            name: name.to_owned(),
+            status: TenantStatus::Active,
+            credits_per_dollar: CreditsPerDollar::default(),
+            settings: TenantSettings::default(),
+            created_at: self.environment.now(),
+        };
+        let audit = self.audit(tenant.id, "tenant.create", tenant.id.to_string(), origin).made(json!(name));
+        self.store.insert_tenant(&tenant, &audit).await?;
+        Ok(tenant_view(&tenant))
+    }
+
+    async fn remove_member(&self, tenant: TenantId, subject: &str, origin: &str) -> Result<Value, AppError> {
+        let members = self.store.list_members(tenant).await?;
+        let Some(member) = members.iter().find(|member| member.subject == subject) else {
+            return Err(AppError::new(ErrorCode::NotFound, "there is no such member"));
+        };
+        let owners = members.iter().filter(|member| member.role == Role::Owner).count();
+        if member.role == Role::Owner && owners == 1 {
+            return Err(AppError::new(ErrorCode::ForbiddenRole, "the last owner cannot be removed"));
+        }
+        let audit = self.audit(tenant, "member.remove", subject.to_owned(), origin);
+        self.store.remove_member(tenant, subject, &audit).await?;
+        Ok(json!({ "subject": subject, "removed": true }))
+    }
+
+    async fn create_key(
+        &self,
+        tenant: TenantId,
+        name: String,
+        kind: KeyKind,
+        mut scopes: Vec<Scope>,
+        expires_in: Option<i64>,
+        origin: &str,
+    ) -> Result<Value, AppError> {
+        self.tenant(tenant).await?;
+        checked_name("name", &name, 100)?;
+        scopes.sort_unstable();
+        scopes.dedup();
+        let allowed: &[Scope] = match kind {
+            KeyKind::Secret => Scope::ALL,
+            KeyKind::Publishable => &[Scope::WidgetRead],
+            KeyKind::Sandbox => &[],
+        };
+        if let Some(scope) = scopes.iter().find(|scope| !allowed.contains(scope)) {
+            return Err(AppError::invalid("scopes", format!("a {kind} key cannot have the scope {scope}")));
+        }
+        if expires_in.is_some_and(|secs| !(60..=31_536_000).contains(&secs)) {
+            return Err(AppError::invalid("expiresIn", "must be 60 to 31536000 seconds"));
+        }
+        let now = self.environment.now();
+        let secret = KeySecret::generate(&self.brand, kind, &self.environment.random_32());
+        let key = ApiKey {
+            id: KeyId(self.environment.new_id()),
+            tenant,
+            kind,
+            name,
+            prefix: secret.prefix().to_owned(),
+            hash: secret.hash(&self.pepper),
+            scopes,
+            pricing: KeyPricing::default(),
+            tools: None,
+            created_at: now,
+            created_by: "operator".to_owned(),
+            expires_at: expires_in.map(|secs| now.plus_millis(secs.saturating_mul(1000))),
+            last_used_at: None,
+            revoked_at: None,
+        };
+        let metadata = self.key_view(&key);
+        let audit = self.audit(tenant, "key.create", key.id.to_string(), origin).made(metadata.clone());
+        self.store.insert_key(&key, &audit).await?;
+        Ok(json!({ "kind": kind, "key": secret.reveal(), "keyMetadata": metadata }))
+    }
+
+    async fn grant(
+        &self,
+        tenant: TenantId,
+        external_user_id: Option<ExternalUserId>,
+        usd: Micros,
+        reason: &str,
+    ) -> Result<Value, AppError> {
+        let rate = self.tenant(tenant).await?.credits_per_dollar;
+        checked_name("reason", reason, 500)?;
+        let to = external_user_id.map_or(Payer::Pool, Payer::EndUser);
+        let grant = Grant {
+            to: to.clone(),
+            amount: usd,
+            source: GrantSource::ManualGrant,
+            reason: reason.into(),
+            claim: None,
+        };
+        let command = Command {
+            id: CommandId(self.environment.new_id()),
+            tenant,
+            at: self.environment.now(),
+            action: Action::Grant(grant),
+        };
+        match self.store.submit(command).await {
+            Ok(Outcome::Granted { transfer, balance }) => Ok(json!({
+                "entryId": transfer,
+                "externalUserId": to.external_user_id(),
+                "grantedUsd": usd,
+                "balanceUsd": balance.posted,
+                "balanceCredits": rate.credits(balance.posted),
+            })),
+            Ok(_) => Err(AppError::internal(&"a grant was answered by another outcome")),
+            Err(error) => Err(AppError::from_submit(&error, rate)),
+        }
+    }
+
+    async fn stored_catalogue(&self) -> Result<Catalogue, AppError> {
+        let mut catalogue = Catalogue::default();
+        for row in self.store.list_prices().await? {
+            let price = serde_json::from_str(&row.document).map_err(|error| AppError::internal(&error))?;
+            catalogue.insert(price).map_err(|error| AppError::internal(&error))?;
+        }
+        Ok(catalogue)
+    }
+
+    async fn apply_prices(&self, prices: Vec<ModelPrice>) -> Result<Value, AppError> {
+        let mut rows = Vec::with_capacity(prices.len());
+        for price in &prices {
+            price.validate().map_err(|error| AppError::invalid(&price.id(), error.to_string()))?;
+            let document = serde_json::to_string(price).map_err(|error| AppError::internal(&error))?;
+            rows.push(PriceRow { provider: price.provider.clone(), model: price.model.clone(), document });
+        }
+        self.store.put_prices(&rows, self.environment.now()).await?;
+        Ok(json!({ "applied": rows.len() }))
+    }
+
+    /// What may be shown of a key (`keyMetadata` of decisions, section 3).
+    pub fn key_view(&self, key: &ApiKey) -> Value {
+        let expired = key.expires_at.is_some_and(|at| at <= self.environment.now());
+        let status = match (key.revoked_at, expired) {
+            (Some(_), _) => "revoked",
+            (None, true) => "expired",
+            (None, false) => "active",
+        };
+        json!({
+            "id": key.id, "name": key.name, "kind": key.kind, "keyPrefix": key.prefix, "scopes": key.scopes,
+            "pricing": key.pricing, "tools": key.tools.as_ref().map(|enable| json!({ "enable": enable })),
+            "status": status, "createdAt": key.created_at, "createdBy": key.created_by,
+            "expiresAt": key.expires_at, "lastUsedAt": key.last_used_at, "revokedAt": key.revoked_at,
+        })
+    }
+}
+
+/// Says what a change was.
+trait Changed {
+    fn changed(self, before: Value, after: Value) -> Self;
+    fn made(self, after: Value) -> Self;
+}
+
+impl Changed for AuditRow {
+    fn changed(mut self, before: Value, after: Value) -> Self {
+        self.before = Some(before.to_string());
+        self.made(after)
+    }
+
+    fn made(mut self, after: Value) -> Self {
+        self.after = Some(after.to_string());
+        self
+    }
+}
+
+fn checked_name(path: &str, text: &str, max: usize) -> Result<(), AppError> {
+    let length = text.chars().count();
+    if (1..=max).contains(&length) && !text.chars().any(char::is_control) {
+        Ok(())
+    } else {
+        Err(AppError::invalid(path, format!("must be 1 to {max} characters without control characters")))
+    }
+}
+
+fn tenant_view(tenant: &Tenant) -> Value {
+    json!({
+        "id": tenant.id, "name": tenant.name, "status": tenant.status, "settings": tenant.settings,
+        "creditsPerDollar": tenant.credits_per_dollar, "createdAt": tenant.created_at,
+    })
+}
+
+fn member_view(member: &Member) -> Value {
+    json!({ "subject": member.subject, "role": member.role, "createdAt": member.created_at })
+}

@@ -1,0 +1,151 @@
+//! The app's one error: a public code, a message for the caller, and the members the code comes with.
+
+use serde_json::{Map, Value, json};
+use turnpike_core::errors::ErrorCode;
+use turnpike_core::ledger::Rejection;
+use turnpike_core::money::CreditsPerDollar;
+use turnpike_core::pricing::PriceError;
+use turnpike_store::{StoreError, SubmitError};
+
+/// A failed use case. What is in it may be shown to the caller; context for the log is logged where it arises.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{}: {message}", code.as_str())]
+pub struct AppError {
+    /// The public code.
+    pub code: ErrorCode,
+    /// One sentence for the caller.
+    pub message: String,
+    /// The members that the code comes with.
+    pub members: Map<String, Value>,
+    /// When a retry makes sense, in seconds.
+    pub retry_after_secs: Option<u64>,
+    /// Whether this is the stored outcome of an earlier attempt.
+    pub replayed: bool,
+}
+
+impl AppError {
+    /// An error of `code`.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), members: Map::new(), retry_after_secs: None, replayed: false }
+    }
+
+    /// Adds a member to the body.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.members.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Says when to try again.
+    #[must_use]
+    pub const fn retry_after(mut self, secs: u64) -> Self {
+        self.retry_after_secs = Some(secs);
+        self
+    }
+
+    /// A request whose member at `path` is wrong.
+    pub fn invalid(path: &str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        let details = json!([{ "path": path, "message": message }]);
+        Self::new(ErrorCode::ValidationError, format!("{path}: {message}")).with("details", details)
+    }
+
+    /// The service cannot work right now.
+    pub fn unavailable() -> Self {
+        Self::new(ErrorCode::ServiceUnavailable, "the service cannot take calls right now; nothing was charged")
+            .retry_after(1)
+    }
+
+    /// A defect; `context` goes to the log only.
+    pub fn internal(context: &dyn std::fmt::Display) -> Self {
+        tracing::error!(%context, "internal error");
+        Self::new(ErrorCode::Internal, "something went wrong on our side")
+    }
+
+    /// What a refused ledger command means to the caller.
+    pub fn from_rejection(rejection: &Rejection, rate: CreditsPerDollar) -> Self {
+        match rejection {
+            Rejection::InsufficientCredits { required, available } => {
+                Self::new(ErrorCode::InsufficientCredits, "the available balance does not cover this call")
+                    .with("requiredCredits", rate.credits(*required).to_string())
+                    .with("availableCredits", rate.credits(*available).to_string())
+                    .with("hint", "add credits, lower max_tokens, or wait for running calls to settle")
+            }
+            Rejection::ClaimConflict => Self::new(
+                ErrorCode::IdempotencyKeyConflict,
+                "this idempotency key was used for a different request",
+            ),
+            Rejection::TenantNotActive(status) => {
+                Self::new(ErrorCode::TenantSuspended, format!("the workspace is {status}"))
+            }
+            Rejection::UnknownEndUser => Self::new(ErrorCode::EndUserNotFound, "there is no such end user"),
+            Rejection::EndUserRetired => Self::new(ErrorCode::EndUserRetired, "the end user was retired"),
+            Rejection::AccountFrozen => Self::new(ErrorCode::AccountFrozen, "the balance is frozen"),
+            Rejection::SpendLimitExceeded { scope, limit, spent, resets_at } => {
+                Self::new(ErrorCode::SpendLimitExceeded, format!("the spend limit per {} is reached", scope.as_str()))
+                    .with("scope", scope.as_str())
+                    .with("limitUsd", limit.to_string())
+                    .with("spentUsd", spent.to_string())
+                    .with("resetsAt", resets_at.map(|at| at.to_string()))
+            }
+            Rejection::LoopCallsExceeded { limit, calls } => {
+                Self::new(ErrorCode::SpendLimitExceeded, "the loop has used all its calls")
+                    .with("scope", "loop")
+                    .with("limitCalls", *limit)
+                    .with("calls", *calls)
+            }
+            Rejection::LoopRequired => Self::new(
+                ErrorCode::LoopHeaderRequired,
+                "the end user's policy counts loops: send the loop id header",
+            ),
+            Rejection::Overflow => Self::new(ErrorCode::ValidationError, "the amount is too large"),
+            Rejection::NotPositive => Self::new(ErrorCode::ValidationError, "the amount must be more than zero"),
+            Rejection::UnknownTenant => Self::new(ErrorCode::NotFound, "there is no such workspace"),
+            Rejection::UnknownHold | Rejection::HoldNotOpen(_) | Rejection::Mismatch(_) | Rejection::NotLoaded(_) => {
+                Self::internal(rejection)
+            }
+        }
+    }
+
+    /// What a command without an outcome means to the caller.
+    pub fn from_submit(error: &SubmitError, rate: CreditsPerDollar) -> Self {
+        match error {
+            SubmitError::Rejected(rejection) => Self::from_rejection(rejection, rate),
+            SubmitError::Busy => Self::unavailable(),
+            SubmitError::Unavailable(context) => {
+                tracing::error!(%context, "the ledger is unavailable");
+                Self::unavailable()
+            }
+            SubmitError::Unknown => {
+                tracing::error!("the outcome of a ledger command is unknown");
+                Self::unavailable()
+            }
+        }
+    }
+}
+
+impl From<StoreError> for AppError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::AlreadyExists => Self::new(ErrorCode::AlreadyExists, "it exists already"),
+            StoreError::Unavailable(context) | StoreError::Locked(context) => {
+                tracing::error!(%context, "the store is unavailable");
+                Self::unavailable()
+            }
+            StoreError::Corrupt(_) | StoreError::Schema(_) | StoreError::Defect(_) => Self::internal(&error),
+        }
+    }
+}
+
+impl From<PriceError> for AppError {
+    fn from(error: PriceError) -> Self {
+        match error {
+            PriceError::BadArguments { message } => Self::new(ErrorCode::ValidationError, message),
+            PriceError::Overflow => Self::new(ErrorCode::ValidationError, "the price of this call is too large"),
+            PriceError::Unpriced { .. } | PriceError::Invalid { .. } => {
+                tracing::warn!(%error, "a call could not be priced");
+                Self::new(ErrorCode::PriceUnavailable, "there is no price for this call, so it is not sold")
+            }
+        }
+    }
+}

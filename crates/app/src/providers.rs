@@ -1,0 +1,291 @@
+//! What is sold: configured providers with their models and tools, and the prices in force.
+//!
+//! Providers come from the configuration and do not change while the service runs. Model prices come from
+//! the store and are read again when their revision moves; a call uses the prices it was admitted with.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use serde_json::Value;
+use turnpike_core::errors::ErrorCode;
+use turnpike_core::money::PicoUsd;
+use turnpike_core::pricing::{
+    Catalogue, Charge, CompiledEndpointPrice, EffectiveMarkup, Markup, MarkupLevels, ModelPrice, PriceError, charge,
+};
+use turnpike_core::usage::Usage;
+use turnpike_store::{ApiKey, PriceRow, Store, Tenant};
+use turnpike_upstream::{HttpEndpoint, Provider};
+
+use crate::error::AppError;
+
+/// A configured provider.
+#[derive(Debug)]
+pub struct ProviderEntry {
+    /// Its connection.
+    pub provider: Provider,
+    /// Longest a call to it may take, in milliseconds.
+    pub total_timeout_ms: i64,
+    /// The provider name under which its models are priced.
+    pub prices_from: String,
+    /// The models it serves, by the id that callers use.
+    pub models: Vec<ModelEntry>,
+    /// The tools it serves, by name.
+    pub tools: BTreeMap<String, ToolEntry>,
+}
+
+/// A model of a provider.
+#[derive(Clone, Debug)]
+pub struct ModelEntry {
+    /// What callers ask for.
+    pub id: String,
+    /// What the provider calls it.
+    pub upstream: String,
+}
+
+/// A tool of a provider.
+#[derive(Debug)]
+pub struct ToolEntry {
+    /// Name for people.
+    pub title: String,
+    /// One sentence.
+    pub summary: String,
+    /// JSON Schema of its arguments.
+    pub schema: Value,
+    /// The schema, compiled.
+    pub validator: jsonschema::Validator,
+    /// Its price.
+    pub price: CompiledEndpointPrice,
+    /// How it is called; simulated tools need none.
+    pub http: Option<HttpEndpoint>,
+    /// An answer to show and to give to sandbox keys.
+    pub example: Option<Value>,
+}
+
+/// A model with the price that is in force.
+#[derive(Debug)]
+pub struct PricedModel {
+    /// The price.
+    pub price: ModelPrice,
+    /// Its rates as JSON, for the call's record.
+    rates_json: String,
+}
+
+/// The price a call is admitted with; it does not move any more.
+#[derive(Clone, Debug)]
+pub struct FrozenPrice {
+    model: Arc<PricedModel>,
+    markup: EffectiveMarkup,
+}
+
+impl FrozenPrice {
+    /// A model's price under a markup.
+    pub const fn new(model: Arc<PricedModel>, markup: EffectiveMarkup) -> Self {
+        Self { model, markup }
+    }
+
+    /// The most that a call of this size can cost.
+    ///
+    /// # Errors
+    /// [`PriceError`] when a dimension has no price.
+    pub fn bound(&self, prompt: u64, completion: u64, images: u64) -> Result<Charge, PriceError> {
+        charge(self.model.price.bound(prompt, completion, images)?, &self.markup)
+    }
+
+    /// What the reported usage costs.
+    ///
+    /// # Errors
+    /// [`PriceError`] when a dimension has no price.
+    pub fn cost(&self, usage: &Usage) -> Result<Charge, PriceError> {
+        charge(self.model.price.cost(usage)?, &self.markup)
+    }
+
+    /// The record of this price.
+    pub fn to_json(&self) -> String {
+        format!(
+            r#"{{"rates":{},"markupBps":{},"flatUsd":"{}"}}"#,
+            self.model.rates_json, self.markup.bps, self.markup.flat
+        )
+    }
+}
+
+/// The record of a tool's price.
+pub fn tool_price_json(base: PicoUsd, markup: &EffectiveMarkup) -> String {
+    let base = turnpike_core::pricing::format_usd(base);
+    format!(r#"{{"baseUsd":"{base}","markupBps":{},"flatUsd":"{}"}}"#, markup.bps, markup.flat)
+}
+
+/// The prices of one revision.
+#[derive(Debug, Default)]
+struct PriceBook {
+    revision: i64,
+    catalogue: Catalogue,
+    priced: BTreeMap<(String, String), Arc<PricedModel>>,
+}
+
+/// A model that can be called.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// Who serves it.
+    pub entry: Arc<ProviderEntry>,
+    /// What the provider calls it.
+    pub upstream_model: String,
+    /// What callers call it.
+    pub model: Arc<str>,
+    /// Its price.
+    pub priced: Arc<PricedModel>,
+}
+
+/// Everything that is sold.
+pub struct Shelf {
+    providers: BTreeMap<String, Arc<ProviderEntry>>,
+    order: Vec<String>,
+    prices: RwLock<Arc<PriceBook>>,
+}
+
+impl Shelf {
+    /// A shelf of `providers`, in the order in which they are asked for a model; prices are loaded later.
+    pub fn new(providers: Vec<ProviderEntry>) -> Self {
+        let order: Vec<String> = providers.iter().map(|entry| entry.provider.id().to_owned()).collect();
+        let providers =
+            providers.into_iter().map(|entry| (entry.provider.id().to_owned(), Arc::new(entry))).collect();
+        Self { providers, order, prices: RwLock::default() }
+    }
+
+    fn book(&self) -> Arc<PriceBook> {
+        self.prices.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reads the prices again when their revision has moved.
+    ///
+    /// # Errors
+    /// When the store cannot be read; the old prices stay in force.
+    pub async fn refresh(&self, store: &dyn Store) -> Result<(), AppError> {
+        let revision = store.price_revision().await?;
+        if revision == self.book().revision {
+            return Ok(());
+        }
+        let mut catalogue = Catalogue::default();
+        let mut priced = BTreeMap::new();
+        for row in store.list_prices().await? {
+            let price = match parse_price(&row) {
+                Ok(price) => price,
+                Err(error) => {
+                    tracing::error!(provider = row.provider, model = row.model, %error, "a stored price is unusable");
+                    continue;
+                }
+            };
+            let rates_json = serde_json::to_string(&price.rates).map_err(|error| AppError::internal(&error))?;
+            let model = Arc::new(PricedModel { price: price.clone(), rates_json });
+            priced.insert((price.provider.clone(), price.model.clone()), model);
+            catalogue.insert(price).map_err(|error| AppError::internal(&error))?;
+        }
+        *self.prices.write().unwrap_or_else(PoisonError::into_inner) =
+            Arc::new(PriceBook { revision, catalogue, priced });
+        Ok(())
+    }
+
+    /// The catalogue in force.
+    pub fn catalogue(&self) -> Catalogue {
+        self.book().catalogue.clone()
+    }
+
+    /// The configured providers, in order.
+    pub fn providers(&self) -> impl Iterator<Item = &Arc<ProviderEntry>> {
+        self.order.iter().filter_map(|id| self.providers.get(id))
+    }
+
+    /// Finds who serves `model`: a bare id (the first provider that has it) or `provider/model`.
+    ///
+    /// # Errors
+    /// `MODEL_NOT_SUPPORTED` when nobody does, `PRICE_UNAVAILABLE` when it has no price.
+    pub fn model(&self, model: &str) -> Result<Offer, AppError> {
+        let book = self.book();
+        let mut unpriced = false;
+        for entry in self.providers() {
+            let id = model.strip_prefix(entry.provider.id()).and_then(|rest| rest.strip_prefix('/')).unwrap_or(model);
+            let Some(found) = entry.models.iter().find(|known| known.id == id) else { continue };
+            let key = (entry.prices_from.clone(), found.upstream.clone());
+            let Some(priced) = book.priced.get(&key) else {
+                unpriced = true;
+                continue;
+            };
+            return Ok(Offer {
+                entry: entry.clone(),
+                upstream_model: found.upstream.clone(),
+                model: found.id.as_str().into(),
+                priced: priced.clone(),
+            });
+        }
+        if unpriced {
+            return Err(AppError::new(ErrorCode::PriceUnavailable, "the model has no price, so it is not sold"));
+        }
+        let shown: String = model.chars().take(100).collect();
+        Err(AppError::new(ErrorCode::ModelNotSupported, format!("there is no model {shown:?} here"))
+            .with("details", serde_json::json!([{ "path": "model", "message": "unknown model" }])))
+    }
+
+    /// Every model that can be called, with its price.
+    pub fn offers(&self) -> Vec<Offer> {
+        let book = self.book();
+        let mut offers = Vec::new();
+        for entry in self.providers() {
+            for model in &entry.models {
+                if let Some(priced) = book.priced.get(&(entry.prices_from.clone(), model.upstream.clone())) {
+                    offers.push(Offer {
+                        entry: entry.clone(),
+                        upstream_model: model.upstream.clone(),
+                        model: model.id.as_str().into(),
+                        priced: priced.clone(),
+                    });
+                }
+            }
+        }
+        offers
+    }
+
+    /// A tool of a provider.
+    ///
+    /// # Errors
+    /// `ENDPOINT_NOT_FOUND`.
+    pub fn tool(&self, provider: &str, endpoint: &str) -> Result<(Arc<ProviderEntry>, &ToolEntry), AppError> {
+        let not_found = || AppError::new(ErrorCode::EndpointNotFound, "there is no such provider or endpoint");
+        let entry = self.providers.get(provider).ok_or_else(not_found)?;
+        let tool = entry.tools.get(endpoint).ok_or_else(not_found)?;
+        Ok((entry.clone(), tool))
+    }
+}
+
+fn parse_price(row: &PriceRow) -> Result<ModelPrice, AppError> {
+    let price: ModelPrice = serde_json::from_str(&row.document).map_err(|error| AppError::internal(&error))?;
+    price.validate()?;
+    Ok(price)
+}
+
+/// The markup on a call of an end user through `key`: most specific level first.
+pub fn end_user_markup(tenant: &Tenant, key: &ApiKey, provider: &str, slug: &str) -> EffectiveMarkup {
+    let own = Markup { markup_bps: key.pricing.markup_bps, flat: key.pricing.flat_markup_usdc };
+    let for_endpoint = key.pricing.endpoints.get(slug).copied().unwrap_or(Markup::NONE);
+    let pricing = &tenant.settings.pricing;
+    let levels = MarkupLevels {
+        // Within the key its entry for the endpoint is the more specific one.
+        key: Markup { markup_bps: for_endpoint.markup_bps.or(own.markup_bps), flat: for_endpoint.flat.or(own.flat) },
+        endpoint: pricing.endpoints.get(slug).copied().unwrap_or(Markup::NONE),
+        provider: pricing.providers.get(provider).copied().unwrap_or(Markup::NONE),
+        global: pricing.global,
+    };
+    levels.resolve()
+}
+
+/// Whether `key` is narrowed away from `slug`.
+///
+/// # Errors
+/// `ENDPOINT_DISABLED`.
+pub fn require_enabled(key: &ApiKey, provider: &str, slug: &str) -> Result<(), AppError> {
+    let Some(enabled) = &key.tools else { return Ok(()) };
+    let all = format!("{provider}/*");
+    if enabled.iter().any(|entry| entry == slug || *entry == all) {
+        Ok(())
+    } else {
+        Err(AppError::new(ErrorCode::EndpointDisabled, format!("{slug} is not enabled for this key")))
+    }
+}

@@ -1,0 +1,68 @@
+//! Calls with a sandbox key: checked like real ones, answered by the simulation, never charged.
+//!
+//! No ledger row is written and no socket opened. The answer is a function of the request, so a repeat gives
+//! the same answer without anything being stored.
+
+use tokio::sync::mpsc;
+use turnpike_core::ids::CallId;
+use turnpike_upstream::{ChatApi, simulated};
+
+use crate::calls::{CallContext, parse_args};
+use crate::chat::ChatRequest;
+use crate::engine::{Answer, Engine, upstream_failure};
+use crate::error::AppError;
+use crate::providers::{ProviderEntry, Shelf, ToolEntry};
+use crate::replay::simulated_receipt;
+
+pub(crate) async fn chat(
+    engine: &Engine,
+    shelf: &Shelf,
+    context: &CallContext,
+    raw: &[u8],
+) -> Result<Answer, AppError> {
+    let request = ChatRequest::parse(raw)?;
+    let offer = shelf.model(&request.model)?;
+    let (stream, wants_usage_chunk) = (request.stream, request.wants_usage_chunk);
+    let body = request.bound(&offer)?.body;
+    let body: serde_json::Value = serde_json::from_slice(&body).map_err(|error| AppError::internal(&error))?;
+    let receipt = simulated_receipt(context, CallId(engine.environment.new_id()));
+    if !stream {
+        let completion = simulated::simulate_chat(ChatApi::ChatCompletions, &body);
+        return Ok(Answer::Json { body: completion.body, receipt });
+    }
+    let mut events = simulated::simulate_stream(ChatApi::ChatCompletions, &body, wants_usage_chunk)
+        .await
+        .map_err(|error| upstream_failure(&error))?;
+    let (sender, chunks) = mpsc::channel(16);
+    tokio::spawn(async move {
+        while let Some(Ok(chunk)) = events.next().await {
+            if sender.send(chunk).await.is_err() {
+                break;
+            }
+        }
+    });
+    Ok(Answer::Stream { chunks, receipt })
+}
+
+pub(crate) fn tool(
+    engine: &Engine,
+    context: &CallContext,
+    entry: &ProviderEntry,
+    endpoint: &str,
+    tool: &ToolEntry,
+    raw: &[u8],
+) -> Result<Answer, AppError> {
+    let args = parse_args(tool, raw)?;
+    tool.price.price(&args)?;
+    let receipt = simulated_receipt(context, CallId(engine.environment.new_id()));
+    let body = match (&tool.example, entry.provider.kind()) {
+        (Some(example), _) => example.to_string().into(),
+        (None, turnpike_upstream::ProviderKind::Simulated) => {
+            simulated::simulate_tool(endpoint, &args).map_err(|error| upstream_failure(&error))?.body
+        }
+        (None, turnpike_upstream::ProviderKind::Http | turnpike_upstream::ProviderKind::OpenAi) => {
+            serde_json::json!({ "simulated": true, "args": args }).to_string().into()
+        }
+    };
+    Ok(Answer::Json { body, receipt })
+}

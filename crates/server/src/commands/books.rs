@@ -1,0 +1,240 @@
+//! Commands about the books and the machine: migrate, doctor, audit, export.
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use turnpike_core::ids::TenantId;
+use turnpike_core::time::Timestamp;
+use turnpike_store::Scan;
+
+use super::{load, print, tell};
+use crate::cli::{ExportArgs, ExportFormat, ExportKind, Global};
+use crate::config::Config;
+use crate::service::{Access, SetupError, is_embedded, open_store};
+use crate::admin_socket;
+
+pub(super) async fn migrate(global: &Global) -> Result<ExitCode, SetupError> {
+    let config = load(global, false)?;
+    let store = open_store(&config.store, &global.data, Access::Serve, "turnpike migrate").await?;
+    store.close().await;
+    print(&if global.json { json!({ "migrated": true }).to_string() } else { "the schema is up to date".to_owned() })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One thing that the doctor looked at.
+struct Check {
+    name: &'static str,
+    ok: bool,
+    message: String,
+}
+
+pub(super) async fn doctor(global: &Global) -> Result<ExitCode, SetupError> {
+    let mut checks = Vec::new();
+    let config = match Config::load(global.config.as_deref(), false) {
+        Ok(config) => {
+            checks.push(Check { name: "configuration", ok: true, message: "reads well".to_owned() });
+            Some(config)
+        }
+        Err(error) => {
+            checks.push(Check { name: "configuration", ok: false, message: error.to_string() });
+            None
+        }
+    };
+    if let Some(config) = &config {
+        checks.push(check_store(global, config).await);
+        checks.extend(check_providers(config));
+        checks.push(check_secret(config));
+    }
+    let ok = checks.iter().all(|check| check.ok);
+    if global.json {
+        let rows: Vec<Value> = checks
+            .iter()
+            .map(|check| json!({ "check": check.name, "ok": check.ok, "message": check.message }))
+            .collect();
+        print(&json!({ "ok": ok, "checks": rows }).to_string())?;
+    } else {
+        for check in &checks {
+            let mark = if check.ok { "ok  " } else { "FAIL" };
+            print(&format!("{mark} {}: {}", check.name, check.message))?;
+        }
+    }
+    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn check_store(global: &Global, config: &Config) -> Check {
+    let name = "store";
+    if is_embedded(&config.store) && admin_socket::path(&global.data).exists() {
+        return Check { name, ok: true, message: "a service is running on it".to_owned() };
+    }
+    match open_store(&config.store, &global.data, Access::Serve, "turnpike doctor").await {
+        Ok(store) => {
+            let ping = store.ping().await;
+            store.close().await;
+            match ping {
+                Ok(()) => Check { name, ok: true, message: "opens and answers; the schema is up to date".to_owned() },
+                Err(error) => Check { name, ok: false, message: error.to_string() },
+            }
+        }
+        Err(error) => Check { name, ok: false, message: format!("{error}; check store.url and --data") },
+    }
+}
+
+fn check_providers(config: &Config) -> Vec<Check> {
+    if config.providers.is_empty() {
+        let message = "none are configured: add [[providers]] to the configuration".to_owned();
+        return vec![Check { name: "providers", ok: false, message }];
+    }
+    let check = |provider: &crate::config::ProviderConfig| {
+        let secret = provider.api_key.as_ref().map(crate::config::SecretSource::read).transpose();
+        match secret {
+            Err(error) => Check { name: "provider", ok: false, message: format!("{}: {error}", provider.id) },
+            Ok(_) => {
+                let (models, tools) = (provider.models.len(), provider.endpoints.len());
+                Check { name: "provider", ok: true, message: format!("{}: {models} models, {tools} tools", provider.id) }
+            }
+        }
+    };
+    config.providers.iter().map(check).collect()
+}
+
+fn check_secret(config: &Config) -> Check {
+    let name = "server.secret_key";
+    match config.server.secret_key.read() {
+        Err(error) => Check { name, ok: false, message: error.to_string() },
+        Ok(None) if !is_embedded(&config.store) => Check {
+            name,
+            ok: false,
+            message: "is empty: on a shared store every node needs the same one".to_owned(),
+        },
+        Ok(_) => Check { name, ok: true, message: "is there, or made in the data directory".to_owned() },
+    }
+}
+
+pub(super) async fn audit(global: &Global, only: Option<TenantId>) -> Result<ExitCode, SetupError> {
+    let config = load(global, false)?;
+    let store = open_store(&config.store, &global.data, Access::Read, "turnpike audit").await?;
+    let tenants: Vec<_> =
+        store.list_tenants().await?.into_iter().filter(|tenant| only.is_none_or(|only| tenant.id == only)).collect();
+    if only.is_some() && tenants.is_empty() {
+        return Err(SetupError::Other("there is no such workspace".to_owned()));
+    }
+    let bar = if std::io::stderr().is_terminal() && !global.json { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {pos} rows ({per_sec})") {
+        bar.set_style(style);
+    }
+    let mut reports = Vec::new();
+    let mut clean = true;
+    for tenant in &tenants {
+        bar.set_message(tenant.name.clone());
+        bar.set_position(0);
+        let report = store.audit(tenant.id, &|rows| bar.set_position(rows)).await?;
+        clean &= report.findings.is_empty();
+        if !global.json {
+            let counts = &report.counts;
+            print(&format!(
+                "{} {} ({}): {} accounts, {} transfers, {} calls ({} open), {} events",
+                if report.findings.is_empty() { "clean" } else { "WRONG" },
+                tenant.name, tenant.id, counts.accounts, counts.transfers, counts.holds, counts.open_holds, counts.events,
+            ))?;
+            for finding in &report.findings {
+                print(&format!("  {finding}"))?;
+            }
+        }
+        reports.push(json!({ "tenantId": tenant.id, "name": tenant.name, "report": report }));
+    }
+    bar.finish_and_clear();
+    if global.json {
+        print(&json!({ "clean": clean, "tenants": reports }).to_string())?;
+    } else if tenants.is_empty() {
+        tell("there are no workspaces");
+    }
+    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The columns of an export, in order.
+const LEDGER_COLUMNS: &[&str] =
+    &["sequence", "id", "createdAt", "type", "debit", "credit", "amountUsd", "callId", "reference", "attribution"];
+const USAGE_COLUMNS: &[&str] = &[
+    "callId", "createdAt", "provider", "endpoint", "model", "externalUserId", "state", "chargedUsd", "refundedUsd",
+    "marginUsd", "promptTokens", "completionTokens", "attribution",
+];
+const EVENT_COLUMNS: &[&str] = &["sequence", "id", "createdAt", "type", "data"];
+
+pub(super) async fn export(global: &Global, args: &ExportArgs) -> Result<ExitCode, SetupError> {
+    let config = load(global, false)?;
+    let store = open_store(&config.store, &global.data, Access::Read, "turnpike export").await?;
+    let columns = match args.what {
+        ExportKind::Ledger => LEDGER_COLUMNS,
+        ExportKind::Usage => USAGE_COLUMNS,
+        ExportKind::Events => EVENT_COLUMNS,
+    };
+    if args.format == ExportFormat::Csv {
+        print(&columns.join(","))?;
+    }
+    let mut failure = None;
+    let mut emit = |at: Timestamp, row: Value| {
+        if args.from.is_some_and(|from| at < from) || args.to.is_some_and(|to| at >= to) {
+            return true;
+        }
+        let line = match args.format {
+            ExportFormat::Jsonl => row.to_string(),
+            ExportFormat::Csv => columns.iter().map(|name| csv(row.get(*name))).collect::<Vec<_>>().join(","),
+        };
+        failure = print(&line).err();
+        failure.is_none()
+    };
+    let mut ledger = |t: turnpike_core::ledger::Transfer| {
+        let row = json!({
+            "sequence": t.seq.to_string(), "id": t.id, "createdAt": t.created_at, "type": t.cause,
+            "debit": t.debit.to_string(), "credit": t.credit.to_string(), "amountUsd": t.amount, "callId": t.call,
+            "reference": t.reference, "attribution": t.attribution,
+        });
+        emit(t.created_at, row)
+    };
+    match args.what {
+        ExportKind::Ledger => store.scan(args.tenant, &mut Scan::Transfers(&mut ledger)).await?,
+        ExportKind::Usage => {
+            let mut usage = |hold: turnpike_core::ledger::Hold| {
+                let tokens = hold.usage.unwrap_or_default();
+                let row = json!({
+                    "callId": hold.call.call, "createdAt": hold.created_at, "provider": hold.subject.provider,
+                    "endpoint": hold.subject.endpoint, "model": hold.subject.model,
+                    "externalUserId": hold.call.payer.external_user_id(), "state": hold.state,
+                    "chargedUsd": hold.charged, "refundedUsd": hold.refunded, "marginUsd": hold.margin,
+                    "promptTokens": tokens.prompt_tokens(), "completionTokens": tokens.completion_tokens(),
+                    "attribution": hold.subject.attribution,
+                });
+                emit(hold.created_at, row)
+            };
+            store.scan(args.tenant, &mut Scan::Calls(&mut usage)).await?;
+        }
+        ExportKind::Events => {
+            let mut events = |event: turnpike_store::EventRow| {
+                let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
+                let row = json!({
+                    "sequence": event.seq.to_string(), "id": event.id, "createdAt": event.created_at,
+                    "type": event.kind, "data": data,
+                });
+                emit(event.created_at, row)
+            };
+            store.scan(args.tenant, &mut Scan::Events(&mut events)).await?;
+        }
+    }
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// One CSV cell (RFC 4180). A cell that a spreadsheet would take for a formula is quoted with an apostrophe.
+fn csv(value: Option<&Value>) -> String {
+    let text = match value {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    };
+    let text = if text.starts_with(['=', '+', '@', '\t', '\r']) { format!("'{text}") } else { text };
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+}

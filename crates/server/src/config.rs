@@ -1,0 +1,330 @@
+//! Configuration: the compiled-in defaults, then a file, then the environment. Unknown keys are refused.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use figment::Figment;
+use figment::error::Kind;
+use figment::providers::{Env, Format, Toml};
+use serde::Deserialize;
+use serde_json::Value;
+use turnpike_core::ledger::hold::StreamSettlement;
+use turnpike_core::pricing::EndpointPrice;
+use turnpike_upstream::{HttpEndpoint, ProviderKind};
+
+/// The defaults, as a commented file.
+pub(crate) const DEFAULTS: &str = include_str!("../../../config.default.toml");
+/// What `turnpike dev` adds to them.
+pub(crate) const DEMO: &str = include_str!("../../../config.demo.toml");
+
+/// All settings.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Config {
+    pub(crate) server: ServerConfig,
+    pub(crate) store: StoreConfig,
+    pub(crate) identity: IdentityConfig,
+    pub(crate) calls: CallsConfig,
+    pub(crate) limits: LimitsConfig,
+    pub(crate) telemetry: TelemetryConfig,
+    #[serde(default)]
+    pub(crate) providers: Vec<ProviderConfig>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ServerConfig {
+    pub(crate) listen: String,
+    pub(crate) public_url: String,
+    pub(crate) brand: String,
+    pub(crate) vendor: String,
+    pub(crate) max_body_bytes: usize,
+    pub(crate) header_timeout_secs: u64,
+    pub(crate) body_timeout_secs: u64,
+    pub(crate) max_connections: usize,
+    pub(crate) drain_secs: u64,
+    pub(crate) secret_key: SecretSource,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StoreConfig {
+    pub(crate) url: String,
+    pub(crate) queue: usize,
+    pub(crate) max_batch: usize,
+    pub(crate) lanes: usize,
+    pub(crate) read_pool: usize,
+    pub(crate) batch_by_bucket: bool,
+}
+
+/// Who signs dashboard sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum IdentityMode {
+    Builtin,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct IdentityConfig {
+    pub(crate) mode: IdentityMode,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CallsConfig {
+    pub(crate) stream_settlement: StreamSettlement,
+    pub(crate) outcome_retention_hours: i64,
+    pub(crate) max_stored_bytes: usize,
+    pub(crate) max_stream_secs: i64,
+    pub(crate) slow_reader_secs: u64,
+    pub(crate) sweep_secs: u64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LimitsConfig {
+    pub(crate) calls_per_minute: u32,
+    pub(crate) reads_per_minute: u32,
+    pub(crate) mutations_per_minute: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    Json,
+    Text,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TelemetryConfig {
+    pub(crate) format: LogFormat,
+    pub(crate) level: String,
+    pub(crate) access_log: bool,
+    pub(crate) metrics_listen: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProviderConfig {
+    pub(crate) id: String,
+    pub(crate) kind: ProviderKind,
+    #[serde(default)]
+    pub(crate) base_url: String,
+    #[serde(default)]
+    pub(crate) api_key: Option<SecretSource>,
+    #[serde(default)]
+    pub(crate) prices_from: Option<String>,
+    #[serde(default)]
+    pub(crate) models: Vec<ModelConfig>,
+    #[serde(default)]
+    pub(crate) endpoints: Vec<EndpointConfig>,
+    #[serde(default)]
+    pub(crate) connect_timeout_secs: Option<u64>,
+    #[serde(default)]
+    pub(crate) header_timeout_secs: Option<u64>,
+    #[serde(default)]
+    pub(crate) idle_timeout_secs: Option<u64>,
+    #[serde(default)]
+    pub(crate) total_timeout_secs: Option<u64>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum ModelConfig {
+    Id(String),
+    Renamed { id: String, upstream: String },
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EndpointConfig {
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) title: String,
+    #[serde(default)]
+    pub(crate) summary: String,
+    pub(crate) schema: Value,
+    pub(crate) price: EndpointPrice,
+    #[serde(default)]
+    pub(crate) http: Option<HttpEndpoint>,
+    #[serde(default)]
+    pub(crate) example: Option<Value>,
+}
+
+/// A secret as it stands in the configuration; its value is read when it is needed and never printed.
+#[derive(Clone, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum SecretSource {
+    Plain(String),
+    Env { env: String },
+    File { file: PathBuf },
+}
+
+impl std::fmt::Debug for SecretSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Plain(_) => f.write_str("[redacted]"),
+            Self::Env { env } => write!(f, "env {env}"),
+            Self::File { file } => write!(f, "file {}", file.display()),
+        }
+    }
+}
+
+impl SecretSource {
+    /// The secret; `None` when it is empty.
+    pub(crate) fn read(&self) -> Result<Option<String>, ConfigError> {
+        let text = match self {
+            Self::Plain(text) => text.clone(),
+            Self::Env { env } => std::env::var(env)
+                .map_err(|_unset| ConfigError(format!("the environment variable {env} is not set")))?,
+            Self::File { file } => std::fs::read_to_string(file)
+                .map_err(|error| ConfigError(format!("{}: {error}", file.display())))?
+                .trim_end()
+                .to_owned(),
+        };
+        Ok((!text.is_empty()).then_some(text))
+    }
+}
+
+/// What is wrong with the configuration, in words for the operator.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct ConfigError(pub(crate) String);
+
+impl Config {
+    /// Reads the defaults, the demo's additions when asked for, `file`, and the environment.
+    pub(crate) fn load(file: Option<&Path>, demo: bool) -> Result<Self, ConfigError> {
+        let mut figment = Figment::from(Toml::string(DEFAULTS));
+        if demo {
+            figment = figment.merge(Toml::string(DEMO));
+        }
+        let default_file = Path::new("turnpike.toml");
+        match file {
+            Some(file) if !file.exists() => {
+                return Err(ConfigError(format!("{}: no such file", file.display())));
+            }
+            Some(file) => figment = figment.merge(Toml::file_exact(file)),
+            None if default_file.exists() => figment = figment.merge(Toml::file_exact(default_file)),
+            None => {}
+        }
+        let config: Self = figment
+            .merge(Env::prefixed("TURNPIKE__").split("__"))
+            .extract()
+            .map_err(|error| ConfigError(explain(&error)))?;
+        config.validate()?;
+        Ok(config)
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        let wrong = |what: &str| Err(ConfigError(what.to_owned()));
+        let brand = &self.server.brand;
+        if brand.is_empty() || brand.len() > 16 || !brand.bytes().all(|byte| byte.is_ascii_lowercase()) {
+            return wrong("server.brand must be 1 to 16 lower-case letters");
+        }
+        let vendor = &self.server.vendor;
+        if vendor.is_empty() || !vendor.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-') {
+            return wrong("server.vendor must be lower-case letters and dashes");
+        }
+        if !(1..=720).contains(&self.calls.outcome_retention_hours) {
+            return wrong("calls.outcome_retention_hours must be 1 to 720");
+        }
+        if !(1..=86_400).contains(&self.calls.max_stream_secs) {
+            return wrong("calls.max_stream_secs must be 1 to 86400");
+        }
+        if self.store.queue == 0 || self.store.max_batch == 0 || self.store.lanes == 0 || self.store.read_pool == 0 {
+            return wrong("store.queue, max_batch, lanes and read_pool must be at least 1");
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        for provider in &self.providers {
+            if !is_slug(&provider.id) || provider.id == "v1" {
+                return Err(ConfigError(format!("provider id {:?} must be [a-z0-9][a-z0-9-]* and not v1", provider.id)));
+            }
+            if !seen.insert(&provider.id) {
+                return Err(ConfigError(format!("provider {} stands twice", provider.id)));
+            }
+            if let Some(endpoint) = provider.endpoints.iter().find(|endpoint| !is_slug(&endpoint.name)) {
+                return Err(ConfigError(format!("endpoint name {:?} must be [a-z0-9][a-z0-9-]*", endpoint.name)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether `text` can be one part of a tool's slug.
+fn is_slug(text: &str) -> bool {
+    text.bytes().next().is_some_and(|byte| byte != b'-')
+        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}
+
+impl ProviderConfig {
+    /// A timeout setting, or `default`.
+    pub(crate) fn timeout(setting: Option<u64>, default: Duration) -> Duration {
+        setting.map_or(default, Duration::from_secs)
+    }
+}
+
+/// Says what is wrong, with the nearest known name for an unknown key.
+fn explain(error: &figment::Error) -> String {
+    let mut lines = Vec::new();
+    for one in error.clone() {
+        let place = if one.path.is_empty() { String::new() } else { format!("{}: ", one.path.join(".")) };
+        let line = match &one.kind {
+            Kind::UnknownField(name, known) => {
+                let nearest = known.iter().min_by_key(|candidate| distance(name, candidate));
+                let hint = nearest.map(|nearest| format!("; did you mean {nearest:?}?")).unwrap_or_default();
+                format!("{place}unknown key {name:?}{hint}")
+            }
+            _ => format!("{place}{}", one.kind),
+        };
+        lines.push(line);
+    }
+    lines.join("\n")
+}
+
+/// Levenshtein distance.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (to, above) in b.iter().zip(row.iter_mut().skip(1)) {
+            let cost = (diagonal + usize::from(from != *to)).min(*above + 1).min(left + 1);
+            diagonal = *above;
+            *above = cost;
+            left = cost;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_and_the_demo_load() {
+        assert!(Config::load(None, false).unwrap().providers.is_empty());
+        assert_eq!(Config::load(None, true).unwrap().providers[0].endpoints.len(), 5);
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_the_nearest_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("t.toml");
+        std::fs::write(&file, "[server]\nlisten_adress = \"x\"\n").unwrap();
+        let error = Config::load(Some(&file), false).unwrap_err().to_string();
+        assert!(error.contains("listen_adress") && error.contains("listen"), "{error}");
+        assert_eq!(distance("listn", "listen"), 1);
+    }
+
+    #[test]
+    fn a_secret_does_not_print() {
+        assert_eq!(format!("{:?}", SecretSource::Plain("canary".to_owned())), "[redacted]");
+    }
+}

@@ -1,0 +1,147 @@
+//! Who calls and what they send in headers, checked before anything else.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, header};
+use turnpike_app::limits::LimitClass;
+use turnpike_app::{Actor, ActorCredential, AppError, CallContext};
+use turnpike_core::errors::ErrorCode;
+use turnpike_core::ids::{ExternalUserId, TenantId};
+use turnpike_core::ledger::Payer;
+
+use super::App;
+use super::problem::ApiError;
+
+/// Longest bearer credential that is looked at.
+const MAX_BEARER: usize = 16 * 1024;
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+fn invalid(code: ErrorCode, message: impl Into<String>) -> ApiError {
+    ApiError::new(code, message)
+}
+
+/// The one value of a header; two of it are refused.
+fn single<'a>(headers: &'a HeaderMap, name: &HeaderName, code: ErrorCode) -> Result<Option<&'a [u8]>, ApiError> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next();
+    if values.next().is_some() {
+        return Err(invalid(code, format!("{name} must be sent once")));
+    }
+    Ok(first.map(http::HeaderValue::as_bytes))
+}
+
+fn single_text<'a>(headers: &'a HeaderMap, name: &HeaderName, code: ErrorCode) -> Result<Option<&'a str>, ApiError> {
+    single(headers, name, code)?
+        .map(|bytes| std::str::from_utf8(bytes).map_err(|_invalid| invalid(code, format!("{name} is not UTF-8"))))
+        .transpose()
+}
+
+/// Authenticates the request and takes it from the caller's rate limit.
+pub(crate) async fn authenticate(app: &App, parts: &Parts, class: LimitClass) -> Result<Actor, ApiError> {
+    let headers = &parts.headers;
+    let Some(value) = single_text(headers, &header::AUTHORIZATION, ErrorCode::InvalidCredential)? else {
+        return Err(invalid(ErrorCode::Unauthenticated, "send a credential: Authorization: Bearer …"));
+    };
+    let bearer = value
+        .split_once(' ')
+        .filter(|(scheme, token)| scheme.eq_ignore_ascii_case("bearer") && token.len() <= MAX_BEARER)
+        .map(|(_, token)| token.trim())
+        .ok_or_else(|| invalid(ErrorCode::InvalidCredential, "the credential is not a bearer token"))?;
+    let service = &app.service;
+    let now = service.environment.now();
+    let actor = if service.authenticator.is_key(bearer) {
+        let actor = service.authenticator.key(bearer, now).await?;
+        if headers.contains_key(&app.names.step_up) {
+            return Err(invalid(ErrorCode::ValidationError, "a step-up token cannot be sent with an API key"));
+        }
+        actor
+    } else {
+        let session = app.sessions.verify(bearer, now).map_err(ApiError)?;
+        let chosen = single_text(headers, &app.names.tenant_id, ErrorCode::ValidationError)?
+            .map(|text| text.parse::<TenantId>())
+            .transpose()
+            .map_err(|_invalid| ApiError(AppError::invalid(app.names.tenant_id.as_str(), "must be a UUID")))?;
+        service.authenticator.member(&session.subject, chosen).await?
+    };
+    service.limits.check(class, &actor.limit_key())?;
+    Ok(actor)
+}
+
+/// The end user whose balance the header names, else the pool.
+pub(crate) fn payer(app: &App, headers: &HeaderMap) -> Result<Payer, ApiError> {
+    let name = &app.names.external_user_id;
+    let Some(text) = single_text(headers, name, ErrorCode::ValidationError)? else { return Ok(Payer::Pool) };
+    ExternalUserId::parse(text)
+        .map(Payer::EndUser)
+        .map_err(|error| ApiError(AppError::invalid(name.as_str(), error.to_string())))
+}
+
+/// Everything a call takes from its headers.
+pub(crate) fn call_context(app: &App, parts: &Parts, actor: Actor) -> Result<CallContext, ApiError> {
+    let headers = &parts.headers;
+    Ok(CallContext {
+        payer: payer(app, headers)?,
+        route: format!("{} {}", parts.method, parts.uri.path()),
+        idempotency_key: idempotency_key(headers)?,
+        attribution: attribution(app, headers)?,
+        loop_id: loop_id(app, headers)?,
+        actor,
+    })
+}
+
+/// 1 to 255 visible ASCII characters, once.
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<Arc<str>>, ApiError> {
+    let code = ErrorCode::IdempotencyKeyInvalid;
+    let Some(bytes) = single(headers, &IDEMPOTENCY_KEY, code)? else { return Ok(None) };
+    let visible = bytes.iter().all(|byte| (0x21..=0x7e).contains(byte));
+    match std::str::from_utf8(bytes) {
+        Ok(key) if visible && (1..=255).contains(&key.len()) => Ok(Some(key.into())),
+        _ => Err(invalid(code, "Idempotency-Key must be 1 to 255 visible ASCII characters")),
+    }
+}
+
+/// `^[A-Za-z0-9][A-Za-z0-9._:-]{15,127}$`, as session ids (specification 4.4).
+fn loop_id(app: &App, headers: &HeaderMap) -> Result<Option<Arc<str>>, ApiError> {
+    let name = &app.names.loop_id;
+    let Some(text) = single_text(headers, name, ErrorCode::ValidationError)? else { return Ok(None) };
+    let first = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    let rest = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte));
+    if first && rest && (16..=128).contains(&text.len()) {
+        Ok(Some(text.into()))
+    } else {
+        let message = "must be 16 to 128 characters of A-Z a-z 0-9 . _ : - that begin with a letter or digit";
+        Err(ApiError(AppError::invalid(name.as_str(), message)))
+    }
+}
+
+/// A JSON object of at most 20 short strings (decisions, section 5), kept as it was sent.
+fn attribution(app: &App, headers: &HeaderMap) -> Result<Option<Arc<str>>, ApiError> {
+    let name = &app.names.attribution;
+    let code = ErrorCode::AttributionInvalid;
+    let Some(text) = single_text(headers, name, code)? else { return Ok(None) };
+    let refuse = |message: &str| Err(invalid(code, format!("{name} {message}")));
+    if text.len() > 2048 {
+        return refuse("must be at most 2048 bytes");
+    }
+    let Ok(members) = turnpike_app::json::parse_object(text.as_bytes()) else {
+        return refuse("must be a JSON object");
+    };
+    if members.len() > 20 {
+        return refuse("must have at most 20 members");
+    }
+    for (key, value) in &members {
+        if !(1..=40).contains(&key.chars().count()) {
+            return refuse("must have keys of 1 to 40 characters");
+        }
+        if !value.as_str().is_some_and(|value| value.chars().count() <= 200) {
+            return refuse("must have string values of at most 200 characters");
+        }
+    }
+    Ok(Some(text.into()))
+}
+
+/// Whether the caller's own costs are shown to it: with a secret key, not to end users.
+pub(crate) fn sees_cost(actor: &Actor) -> bool {
+    matches!(&actor.credential, ActorCredential::Key(_))
+}

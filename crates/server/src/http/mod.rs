@@ -1,0 +1,32 @@
+//! The inbound side: routes decode and encode, the app decides.
+
+mod answer;
+mod body;
+mod caller;
+mod names;
+mod openapi;
+mod problem;
+mod routes;
+mod serve;
+mod wrap;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+pub(crate) use names::HeaderNames;
+pub(crate) use openapi::document;
+pub(crate) use routes::router;
+pub(crate) use serve::serve;
+
+use crate::identity::SessionVerifier;
+use crate::metrics::Metrics;
+use crate::service::Service;
+
+/// What every route can reach.
+pub(crate) struct App {
+    pub(crate) service: Service,
+    pub(crate) names: HeaderNames,
+    pub(crate) sessions: SessionVerifier,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) draining: AtomicBool,
+}

@@ -1,0 +1,343 @@
+//! The OpenAPI document: generated from the routes, with the shapes that they speak.
+
+#![expect(dead_code, reason = "these types only describe documents; the routes write the JSON")]
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use turnpike_core::errors::ErrorCode;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::{
+    ComponentsBuilder, ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, Response,
+    ResponseBuilder, ServerBuilder,
+};
+use utoipa::{IntoParams, IntoResponses, PartialSchema as _, ToSchema};
+
+use super::App;
+
+/// The document without its routes.
+pub(super) fn base() -> OpenApi {
+    let bearer = |description: &str| {
+        let mut scheme = Http::new(HttpAuthScheme::Bearer);
+        scheme.description = Some(description.to_owned());
+        SecurityScheme::Http(scheme)
+    };
+    let components = ComponentsBuilder::new()
+        .schema("Error", ErrorBody::schema())
+        .security_scheme("secretKey", bearer("A secret or sandbox API key; server-side only"))
+        .security_scheme("dashboard", bearer("A dashboard session of a member"))
+        .build();
+    let info = InfoBuilder::new()
+        .title("Turnpike")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description(Some("Metered, prepaid calls to AI providers and tools. Money is always a decimal string."))
+        .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()))
+        .build();
+    OpenApiBuilder::new()
+        .info(info)
+        .servers(Some([ServerBuilder::new().url("/").build()]))
+        .components(Some(components))
+        .build()
+}
+
+/// The whole document.
+pub(crate) fn document() -> OpenApi {
+    super::routes::documented().split_for_parts().1
+}
+
+/// The error responses that a call route can give.
+pub(super) struct Errors;
+
+impl IntoResponses for Errors {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        let mut by_status: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for code in ErrorCode::ALL {
+            by_status.entry(code.status().to_string()).or_default().push(code.as_str());
+        }
+        let response = |(status, codes): (String, Vec<&str>)| {
+            let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Error"))).build();
+            let response = ResponseBuilder::new()
+                .description(codes.join(", "))
+                .content("application/json", content)
+                .build();
+            (status, RefOr::T(response))
+        };
+        by_status.into_iter().map(response).collect()
+    }
+}
+
+/// An error (specification 2.1); further members go with the code.
+#[derive(ToSchema)]
+pub(super) struct ErrorBody {
+    /// Always false.
+    success: bool,
+    /// Label of the status.
+    error: String,
+    /// Machine code.
+    code: String,
+    /// For people.
+    message: String,
+    /// Finds the request in the logs.
+    #[schema(rename = "requestId")]
+    request_id: String,
+}
+
+/// Headers of a call.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+pub(super) struct CallHeaders {
+    /// One key per request body, the same on a retry; 1 to 255 visible ASCII characters.
+    #[param(rename = "Idempotency-Key", required = false, pattern = "^[!-~]{1,255}$")]
+    idempotency_key: Option<String>,
+    /// The end user whose balance pays; absent = the workspace's pool.
+    #[param(rename = "X-Svc-External-User-Id", required = false, pattern = "^[A-Za-z0-9][A-Za-z0-9._:@/-]{0,199}$")]
+    external_user_id: Option<String>,
+    /// Names the agent loop, when the end user's policy counts loops.
+    #[param(rename = "X-Svc-Loop-Id", required = false, pattern = "^[A-Za-z0-9][A-Za-z0-9._:-]{15,127}$")]
+    loop_id: Option<String>,
+    /// JSON object of at most 20 string members that tags the ledger entries; at most 2048 bytes.
+    #[param(rename = "X-Svc-Attribution", required = false)]
+    attribution: Option<String>,
+}
+
+/// Names an end user.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+pub(super) struct EndUserHeader {
+    /// The end user; absent = the workspace's pool.
+    #[param(rename = "X-Svc-External-User-Id", required = false, pattern = "^[A-Za-z0-9][A-Za-z0-9._:@/-]{0,199}$")]
+    external_user_id: Option<String>,
+}
+
+/// Query of the ledger.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct LedgerParams {
+    /// Page size.
+    #[param(minimum = 1, maximum = 100, default = 20, required = false)]
+    limit: Option<u32>,
+    /// `next_cursor` of the page before.
+    #[param(required = false)]
+    cursor: Option<String>,
+    /// Of this end user only.
+    #[param(rename = "externalUserId", required = false)]
+    external_user_id: Option<String>,
+}
+
+/// Query of the usage.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct UsageParams {
+    /// `day` (default), `model`, `endpoint`, `provider` or `endUser`.
+    #[param(rename = "groupBy", required = false)]
+    group_by: Option<String>,
+    /// From this instant, ISO 8601.
+    #[param(required = false)]
+    from: Option<String>,
+    /// Up to, not including, this instant.
+    #[param(required = false)]
+    to: Option<String>,
+    /// Of this end user only.
+    #[param(rename = "externalUserId", required = false)]
+    external_user_id: Option<String>,
+    /// `name:value` that the calls are tagged with.
+    #[param(required = false)]
+    attribution: Option<String>,
+}
+
+/// Query of a result.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ResultParams {
+    /// First byte.
+    #[param(minimum = 0, required = false)]
+    offset: Option<u64>,
+    /// Most bytes.
+    #[param(minimum = 1, maximum = 1_048_576, required = false)]
+    limit: Option<u64>,
+}
+
+/// A chat-completions request; unknown members pass through to the provider.
+#[derive(ToSchema)]
+pub(super) struct ChatCompletionRequest {
+    /// Model id, or `provider/model`.
+    #[schema(min_length = 1, max_length = 256, example = "vendor-v4-flash")]
+    model: String,
+    /// The messages.
+    #[schema(min_items = 1)]
+    messages: Vec<ChatMessage>,
+    /// `true` = server-sent events.
+    stream: Option<bool>,
+    /// Passed through; `include_usage` shows the usage chunk.
+    stream_options: Option<BTreeMap<String, Value>>,
+    /// Output budget.
+    #[schema(minimum = 1)]
+    max_tokens: Option<u64>,
+    /// Output budget, newer name; equal to `max_tokens` when both are sent.
+    #[schema(minimum = 1)]
+    max_completion_tokens: Option<u64>,
+    /// Number of answers, each of which is priced.
+    #[schema(minimum = 1, maximum = 128)]
+    n: Option<u64>,
+    /// Function tools.
+    tools: Option<Vec<BTreeMap<String, Value>>>,
+    /// Tool selection.
+    tool_choice: Option<Value>,
+}
+
+/// A chat message; further members pass through.
+#[derive(ToSchema)]
+pub(super) struct ChatMessage {
+    /// `system`, `user`, `assistant`, …
+    role: String,
+    /// Text, or parts.
+    content: Option<Value>,
+}
+
+/// A chat completion as the provider wrote it.
+#[derive(ToSchema)]
+pub(super) struct ChatCompletion {
+    id: Option<String>,
+    object: Option<String>,
+    model: Option<String>,
+    choices: Option<Vec<Value>>,
+    usage: Option<Value>,
+}
+
+/// Models.
+#[derive(ToSchema)]
+pub(super) struct ModelList {
+    /// `list`.
+    object: String,
+    data: Vec<Model>,
+}
+
+/// A model with its price: dollars per million tokens.
+#[derive(ToSchema)]
+pub(super) struct Model {
+    id: String,
+    object: String,
+    created: i64,
+    owned_by: String,
+    pricing: BTreeMap<String, Value>,
+    context_length: Option<u64>,
+    max_output_tokens: Option<u64>,
+    #[schema(rename = "recommendedMinOutputTokens")]
+    recommended_min_output_tokens: Option<u64>,
+}
+
+/// A tool's result.
+#[derive(ToSchema)]
+pub(super) struct ToolResult {
+    success: bool,
+    /// The provider's JSON.
+    data: Value,
+    billing: Billing,
+}
+
+/// What a call took.
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub(super) struct Billing {
+    credits_charged: String,
+    credits_balance: String,
+    cost_usd: Option<String>,
+    call_id: String,
+}
+
+/// A balance.
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub(super) struct Balance {
+    success: bool,
+    usd: String,
+    credits: String,
+    available_usd: String,
+    reserved_usd: String,
+    denomination: Denomination,
+}
+
+/// How credits are shown.
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub(super) struct Denomination {
+    credits_per_dollar: i64,
+}
+
+/// Ledger entries.
+#[derive(ToSchema)]
+pub(super) struct EntryList {
+    success: bool,
+    data: Vec<BTreeMap<String, Value>>,
+    next_cursor: Option<String>,
+}
+
+/// Usage by group.
+#[derive(ToSchema)]
+pub(super) struct UsageList {
+    success: bool,
+    data: Vec<BTreeMap<String, Value>>,
+}
+
+/// A call.
+#[derive(ToSchema)]
+pub(super) struct CallEnvelope {
+    success: bool,
+    call: BTreeMap<String, Value>,
+}
+
+/// A part of a stored answer.
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub(super) struct ResultPage {
+    success: bool,
+    call_id: String,
+    content_type: String,
+    content: String,
+    /// `utf-8`, or `base64` where the cut splits a character.
+    encoding: String,
+    offset: u64,
+    total_bytes: u64,
+    next_offset: Option<u64>,
+}
+
+/// A workspace's settings.
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub(super) struct Settings {
+    /// `fixed` or `usage`.
+    stream_settlement: Option<String>,
+    /// Whether chat completions need an `Idempotency-Key`.
+    require_idempotency_key: Option<bool>,
+    /// Markup on end users' calls: `global`, `providers`, `endpoints`.
+    pricing: Option<BTreeMap<String, Value>>,
+}
+
+/// A workspace's settings.
+#[derive(ToSchema)]
+pub(super) struct SettingsEnvelope {
+    success: bool,
+    settings: Settings,
+}
+
+/// A state in one word.
+#[derive(ToSchema)]
+pub(super) struct Status {
+    status: String,
+}
+
+/// The service in words, for language models.
+pub(super) fn llms_txt(app: &App) -> String {
+    let base = &app.service.config.server.public_url;
+    let models: Vec<String> =
+        app.service.shelf.offers().iter().map(|offer| format!("- `{}`", offer.model)).collect();
+    format!(
+        "# Turnpike\n\n> Metered, prepaid calls to AI models and tools. OpenAI-compatible.\n\n\
+         Base URL for OpenAI SDKs: {base}/api/wrapped/credits/v1\n\
+         Credential: `Authorization: Bearer <API_KEY>`.\n\
+         Retry with the same `Idempotency-Key`: a call is charged once.\n\
+         Money is a decimal string. Headers of each answer say what it cost and what is left.\n\n\
+         ## Models\n\n{}\n\n## Reference\n\n- [OpenAPI]({base}/openapi.json)\n",
+        models.join("\n")
+    )
+}

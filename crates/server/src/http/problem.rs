@@ -1,0 +1,89 @@
+//! Errors as responses: the body of specification 2.1 and decisions section 2.
+//!
+//! A handler's error travels to the outermost layer in the response's extensions, where the request id is
+//! known and the body is written.
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use serde_json::{Map, Value, json};
+use turnpike_app::AppError;
+use turnpike_core::errors::ErrorCode;
+
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+/// Says that an answer was stored by an earlier attempt.
+pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// A failed request on its way to the outermost layer.
+#[derive(Clone, Debug)]
+pub(crate) struct ApiError(pub(crate) AppError);
+
+impl From<AppError> for ApiError {
+    fn from(error: AppError) -> Self {
+        Self(error)
+    }
+}
+
+impl ApiError {
+    pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self(AppError::new(code, message))
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = status.into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// Writes the body and headers of `error` into `response`, keeping the headers it has.
+pub(crate) fn render(response: &mut Response, error: &AppError, request_id: &str) {
+    let mut body = Map::new();
+    body.insert("success".to_owned(), json!(false));
+    body.insert("error".to_owned(), json!(error.code.label()));
+    body.insert("code".to_owned(), json!(error.code));
+    body.insert("message".to_owned(), json!(error.message));
+    body.insert("requestId".to_owned(), json!(request_id));
+    for (name, value) in &error.members {
+        body.insert(name.clone(), value.clone());
+    }
+    *response.body_mut() = Value::Object(body).to_string().into();
+    let headers = response.headers_mut();
+    headers.remove(header::CONTENT_LENGTH);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Some(secs) = error.retry_after_secs {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(secs));
+    }
+    if error.replayed || !error.code.is_retryable() {
+        headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+    }
+    if error.replayed {
+        headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    }
+    if error.code.status() == 401 {
+        let challenge = if error.code == ErrorCode::Unauthenticated {
+            "Bearer"
+        } else if error.code == ErrorCode::StepUpRequired {
+            "Bearer error=\"insufficient_user_authentication\", acr_values=\"mfa\", max_age=600"
+        } else {
+            "Bearer error=\"invalid_token\""
+        };
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    }
+    if error.code == ErrorCode::RateLimited {
+        let limit = error.members.get("limitPerMinute").and_then(Value::as_u64).unwrap_or_default();
+        let reset = error.retry_after_secs.unwrap_or(1);
+        let state = format!("\"default\";r=0;t={reset}");
+        let policy = format!("\"default\";q={limit};w=60");
+        for (name, value) in [(RATE_LIMIT, state), (RATE_LIMIT_POLICY, policy)] {
+            if let Ok(value) = HeaderValue::try_from(value) {
+                headers.insert(name, value);
+            }
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! The routes: which path is which use case.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::extract::{Path, Query, Request, State};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Json, Router};
+use http::{HeaderValue, StatusCode, header};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tower_http::catch_panic::CatchPanicLayer;
+use turnpike_app::admin::AdminRequest;
+use turnpike_app::limits::LimitClass;
+use turnpike_app::{Actor, AppError};
+use turnpike_core::access::Scope;
+use turnpike_core::errors::ErrorCode;
+use turnpike_core::ids::{CallId, ExternalUserId};
+use turnpike_core::ledger::Payer;
+use turnpike_core::ledger::command::OutcomeKind;
+use turnpike_core::time::Timestamp;
+use turnpike_store::{TenantSettings, UsageFilter, UsageGroup};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::answer::{chat_response, tool_response};
+use super::body::{BodyLimits, read_json_body};
+use super::caller::{authenticate, call_context, payer, sees_cost};
+use super::openapi::{self, Errors};
+use super::problem::ApiError;
+use super::wrap::{panicked, wrap};
+use super::App;
+
+type AppState = State<Arc<App>>;
+type Answered = Result<Response, ApiError>;
+
+/// The documented routes.
+pub(super) fn documented() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::with_openapi(openapi::base())
+        .routes(routes!(chat_completions))
+        .routes(routes!(models))
+        .routes(routes!(execute))
+        .routes(routes!(balance))
+        .routes(routes!(ledger))
+        .routes(routes!(usage))
+        .routes(routes!(call))
+        .routes(routes!(call_result))
+        .routes(routes!(get_settings, put_settings))
+        .routes(routes!(openapi_json))
+        .routes(routes!(llms_txt))
+        .routes(routes!(healthz))
+        .routes(routes!(readyz))
+}
+
+/// Everything that is served.
+pub(crate) fn router(app: &Arc<App>) -> Router {
+    let (router, _document) = documented().split_for_parts();
+    router
+        .fallback(not_found)
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(axum::middleware::from_fn_with_state(app.clone(), wrap))
+        .with_state(app.clone())
+}
+
+async fn not_found() -> ApiError {
+    ApiError::new(ErrorCode::NotFound, "there is nothing at this path")
+}
+
+fn body_limits(app: &App) -> BodyLimits {
+    let server = &app.service.config.server;
+    BodyLimits { bytes: server.max_body_bytes, timeout: Duration::from_secs(server.body_timeout_secs) }
+}
+
+/// A failed call has charged nothing, and says so.
+fn uncharged(app: &App, error: AppError) -> Response {
+    let mut response = ApiError(error).into_response();
+    response.headers_mut().insert(app.names.credits_charged.clone(), HeaderValue::from_static("0"));
+    response
+}
+
+/// Creates a chat completion, paid from credits.
+#[utoipa::path(
+    post, path = "/api/wrapped/credits/v1/chat/completions", tag = "Calls",
+    params(openapi::CallHeaders), request_body = openapi::ChatCompletionRequest,
+    security(("secretKey" = [])),
+    responses(
+        (status = 200, description = "The provider's own JSON, or SSE with `stream: true`", content(
+            (openapi::ChatCompletion = "application/json"), (String = "text/event-stream")),
+            headers(
+                ("X-Svc-Credits-Charged" = String, description = "Credits taken"),
+                ("X-Svc-Credits-Balance" = String, description = "Settled balance in credits"),
+                ("X-Svc-Cost-Usd" = String, description = "Dollars taken; secret keys only"),
+                ("X-Svc-Call-Id" = String, description = "The call"))),
+        Errors)
+)]
+async fn chat_completions(State(app): AppState, request: Request) -> Answered {
+    let (parts, body) = request.into_parts();
+    let actor = authenticate(&app, &parts, LimitClass::Call).await?;
+    let shows = sees_cost(&actor);
+    let context = call_context(&app, &parts, actor)?;
+    let raw = read_json_body(&parts.headers, body, body_limits(&app), false).await?;
+    match app.service.desk.chat(&context, &raw).await {
+        Ok(answer) => Ok(chat_response(&app.names, answer, shows)),
+        Err(error) => Ok(uncharged(&app, error)),
+    }
+}
+
+/// Lists the models that can be called, with their prices.
+#[utoipa::path(
+    get, path = "/api/wrapped/credits/v1/models", tag = "Calls", security(("secretKey" = [])),
+    responses((status = 200, description = "An OpenAI model list", body = openapi::ModelList), Errors)
+)]
+async fn models(State(app): AppState, request: Request) -> Answered {
+    let (parts, _body) = request.into_parts();
+    let actor = authenticate(&app, &parts, LimitClass::Read).await?;
+    actor.require_calling_key()?;
+    Ok(Json(app.service.reader.models()).into_response())
+}
+
+/// Runs a tool, paid from credits.
+#[utoipa::path(
+    post, path = "/api/wrapped/credits/{provider}/{endpoint}", tag = "Calls",
+    params(
+        ("provider" = String, Path, description = "Provider id", pattern = "^[a-z0-9][a-z0-9-]*$"),
+        ("endpoint" = String, Path, description = "Endpoint name", pattern = "^[a-z0-9][a-z0-9-]*$"),
+        openapi::CallHeaders),
+    request_body(content = Value, description = "The tool's arguments, an object that fits its schema"),
+    security(("secretKey" = [])),
+    responses((status = 200, description = "The tool's result", body = openapi::ToolResult), Errors)
+)]
+async fn execute(
+    State(app): AppState,
+    Path((provider, endpoint)): Path<(String, String)>,
+    request: Request,
+) -> Answered {
+    let (parts, body) = request.into_parts();
+    let actor = authenticate(&app, &parts, LimitClass::Call).await?;
+    let shows = sees_cost(&actor);
+    let context = call_context(&app, &parts, actor)?;
+    let raw = read_json_body(&parts.headers, body, body_limits(&app), true).await?;
+    match app.service.desk.execute(&context, &provider, &endpoint, &raw).await {
+        Ok(answer) => Ok(tool_response(&app.names, answer, shows)),
+        Err(error) => Ok(uncharged(&app, error)),
+    }
+}
+
+async fn reading_actor(app: &App, request: Request) -> Result<(Actor, http::request::Parts), ApiError> {
+    let (parts, _body) = request.into_parts();
+    let actor = authenticate(app, &parts, LimitClass::Read).await?;
+    actor.require(Scope::TenantRead)?;
+    Ok((actor, parts))
+}
+
+fn query<T: serde::de::DeserializeOwned>(parts: &http::request::Parts) -> Result<T, ApiError> {
+    Query::<T>::try_from_uri(&parts.uri)
+        .map(|Query(query)| query)
+        .map_err(|error| ApiError(AppError::invalid("query", error.body_text())))
+}
+
+fn no_store(body: &Value) -> Response {
+    let mut response = Json(body).into_response();
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Shows the balance of the workspace's pool, or of the end user that the header names.
+#[utoipa::path(
+    get, path = "/api/credits/balance", tag = "Statements", params(openapi::EndUserHeader),
+    security(("secretKey" = []), ("dashboard" = [])),
+    responses((status = 200, description = "The balance", body = openapi::Balance), Errors)
+)]
+async fn balance(State(app): AppState, request: Request) -> Answered {
+    let (actor, parts) = reading_actor(&app, request).await?;
+    let payer = payer(&app, &parts.headers)?;
+    let balance = app.service.reader.balance(&actor, &payer).await?;
+    Ok(no_store(&json!({
+        "success": true,
+        "usd": balance.usd,
+        "credits": balance.credits,
+        "availableUsd": balance.available_usd,
+        "reservedUsd": balance.reserved_usd,
+        "denomination": { "creditsPerDollar": balance.credits_per_dollar },
+    })))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct LedgerQuery {
+    limit: Option<u32>,
+    cursor: Option<String>,
+    external_user_id: Option<String>,
+}
+
+fn page_size(limit: Option<u32>) -> Result<u32, ApiError> {
+    match limit.unwrap_or(20) {
+        limit @ 1..=100 => Ok(limit),
+        _ => Err(ApiError(AppError::invalid("limit", "must be 1 to 100"))),
+    }
+}
+
+fn payer_filter(external_user_id: Option<String>) -> Result<Option<Payer>, ApiError> {
+    external_user_id
+        .map(|text| ExternalUserId::parse(&text).map(Payer::EndUser))
+        .transpose()
+        .map_err(|error| ApiError(AppError::invalid("externalUserId", error.to_string())))
+}
+
+/// Lists ledger entries, newest first.
+#[utoipa::path(
+    get, path = "/api/credits/ledger", tag = "Statements", params(openapi::LedgerParams),
+    security(("secretKey" = []), ("dashboard" = [])),
+    responses((status = 200, description = "A page of entries", body = openapi::EntryList), Errors)
+)]
+async fn ledger(State(app): AppState, request: Request) -> Answered {
+    let (actor, parts) = reading_actor(&app, request).await?;
+    let query: LedgerQuery = query(&parts)?;
+    let payer = payer_filter(query.external_user_id)?;
+    let limit = page_size(query.limit)?;
+    let page = app.service.reader.entries(&actor, payer, query.cursor.as_deref(), limit).await?;
+    Ok(no_store(&json!({ "success": true, "data": page.entries, "next_cursor": page.next_cursor })))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct UsageQuery {
+    group_by: Option<String>,
+    from: Option<String>,
+    to: Option<String>,
+    external_user_id: Option<String>,
+    attribution: Option<String>,
+}
+
+fn instant(path: &str, text: Option<&str>) -> Result<Option<Timestamp>, ApiError> {
+    text.map(str::parse)
+        .transpose()
+        .map_err(|_invalid| ApiError(AppError::invalid(path, "must be an ISO 8601 date-time such as 2026-11-01T00:00:00Z")))
+}
+
+/// Sums calls by day, model, endpoint, provider or end user.
+#[utoipa::path(
+    get, path = "/api/credits/usage", tag = "Statements", params(openapi::UsageParams),
+    security(("secretKey" = []), ("dashboard" = [])),
+    responses((status = 200, description = "Usage by group", body = openapi::UsageList), Errors)
+)]
+async fn usage(State(app): AppState, request: Request) -> Answered {
+    let (actor, parts) = reading_actor(&app, request).await?;
+    let query: UsageQuery = query(&parts)?;
+    let group = match query.group_by.as_deref() {
+        None | Some("day") => UsageGroup::Day,
+        Some("model") => UsageGroup::Model,
+        Some("endpoint") => UsageGroup::Endpoint,
+        Some("provider") => UsageGroup::Provider,
+        Some("endUser") => UsageGroup::EndUser,
+        Some(_) => {
+            let message = "must be one of day, model, endpoint, provider, endUser";
+            return Err(ApiError(AppError::invalid("groupBy", message)));
+        }
+    };
+    let attribution = match query.attribution {
+        None => None,
+        Some(text) => match text.split_once(':') {
+            Some((name, value)) if !name.is_empty() && !text.contains('\0') => Some((name.to_owned(), value.to_owned())),
+            _ => return Err(ApiError(AppError::invalid("attribution", "must be name:value"))),
+        },
+    };
+    let filter = UsageFilter {
+        from: instant("from", query.from.as_deref())?,
+        to: instant("to", query.to.as_deref())?,
+        payer: payer_filter(query.external_user_id)?,
+        attribution,
+    };
+    let data = app.service.reader.usage(&actor, group, &filter).await?;
+    Ok(no_store(&json!({ "success": true, "data": data })))
+}
+
+fn call_id(text: &str) -> Result<CallId, ApiError> {
+    text.parse().map_err(|_invalid| ApiError::new(ErrorCode::NotFound, "there is no such call"))
+}
+
+/// Shows a call's record.
+#[utoipa::path(
+    get, path = "/api/credits/calls/{callId}", tag = "Statements",
+    params(("callId" = uuid::Uuid, Path, description = "The call")),
+    security(("secretKey" = []), ("dashboard" = [])),
+    responses((status = 200, description = "The call", body = openapi::CallEnvelope), Errors)
+)]
+async fn call(State(app): AppState, Path(id): Path<String>, request: Request) -> Answered {
+    let (actor, _parts) = reading_actor(&app, request).await?;
+    let call = app.service.reader.call(&actor, call_id(&id)?).await?;
+    Ok(no_store(&json!({ "success": true, "call": call })))
+}
+
+#[derive(Deserialize)]
+struct ResultQuery {
+    offset: Option<usize>,
+    limit: Option<usize>,
+}
+
+/// Reads a call's stored answer, in pages of bytes.
+#[utoipa::path(
+    get, path = "/api/credits/calls/{callId}/result", tag = "Statements",
+    params(("callId" = uuid::Uuid, Path, description = "The call"), openapi::ResultParams),
+    security(("secretKey" = []), ("dashboard" = [])),
+    responses((status = 200, description = "A part of the answer", body = openapi::ResultPage), Errors)
+)]
+async fn call_result(State(app): AppState, Path(id): Path<String>, request: Request) -> Answered {
+    let (actor, parts) = reading_actor(&app, request).await?;
+    let query: ResultQuery = query(&parts)?;
+    let (offset, limit) = (query.offset.unwrap_or(0), query.limit.unwrap_or(65_536));
+    if limit == 0 || limit > turnpike_app::reads::MAX_RESULT_PAGE {
+        return Err(ApiError(AppError::invalid("limit", "must be 1 to 1048576 bytes")));
+    }
+    let (page, total, kind) = app.service.reader.result(&actor, call_id(&id)?, offset, limit).await?;
+    let content_type = match kind {
+        OutcomeKind::Transcript => "text/event-stream",
+        OutcomeKind::Success | OutcomeKind::Failure => "application/json",
+    };
+    let end = offset.saturating_add(page.len());
+    // Text where the cut allows it; base64 otherwise, so that no byte is lost.
+    let (content, encoding) = match std::str::from_utf8(&page) {
+        Ok(text) => (text.to_owned(), "utf-8"),
+        Err(_cut) => {
+            use base64::Engine as _;
+            (base64::engine::general_purpose::STANDARD.encode(&page), "base64")
+        }
+    };
+    Ok(no_store(&json!({
+        "success": true, "callId": id, "contentType": content_type, "content": content, "encoding": encoding,
+        "offset": offset, "totalBytes": total, "nextOffset": (end < total).then_some(end),
+    })))
+}
+
+/// Shows the workspace's settings.
+#[utoipa::path(
+    get, path = "/api/credits/tenants/me/settings", tag = "Workspace",
+    security(("secretKey" = []), ("dashboard" = [])),
+    responses((status = 200, description = "The settings", body = openapi::SettingsEnvelope), Errors)
+)]
+async fn get_settings(State(app): AppState, request: Request) -> Answered {
+    let (actor, _parts) = reading_actor(&app, request).await?;
+    let found = app.service.store.find_tenant(actor.tenant.id).await.map_err(AppError::from)?;
+    let settings = found.map(|tenant| tenant.settings).unwrap_or_default();
+    Ok(no_store(&json!({ "success": true, "settings": settings })))
+}
+
+/// Replaces the workspace's settings.
+#[utoipa::path(
+    put, path = "/api/credits/tenants/me/settings", tag = "Workspace",
+    request_body = openapi::Settings, security(("secretKey" = []), ("dashboard" = [])),
+    responses((status = 200, description = "The settings", body = openapi::SettingsEnvelope), Errors)
+)]
+async fn put_settings(State(app): AppState, request: Request) -> Answered {
+    let (parts, body) = request.into_parts();
+    let actor = authenticate(&app, &parts, LimitClass::Mutation).await?;
+    actor.require(Scope::TenantWrite)?;
+    let raw = read_json_body(&parts.headers, body, body_limits(&app), false).await?;
+    let document = turnpike_app::json::parse_object(&raw)?;
+    let settings: TenantSettings = serde_json::from_value(Value::Object(document)).map_err(|error| {
+        let message = error.to_string();
+        let unknown = message.starts_with("unknown field");
+        let code = if unknown { ErrorCode::UnknownField } else { ErrorCode::ValidationError };
+        ApiError::new(code, message)
+    })?;
+    let change = AdminRequest::TenantSettings { tenant: actor.tenant.id, settings };
+    let tenant = app.service.admin.run(change, &actor.label()).await?;
+    Ok(no_store(&json!({ "success": true, "settings": tenant.get("settings") })))
+}
+
+/// This document.
+#[utoipa::path(
+    get, path = "/openapi.json", tag = "Service",
+    responses((status = 200, description = "OpenAPI 3.1", body = Value))
+)]
+async fn openapi_json() -> Response {
+    Json(openapi::document()).into_response()
+}
+
+/// The service in words, for language models.
+#[utoipa::path(
+    get, path = "/llms.txt", tag = "Service",
+    responses((status = 200, description = "Markdown", body = String, content_type = "text/plain"))
+)]
+async fn llms_txt(State(app): AppState) -> Response {
+    openapi::llms_txt(&app).into_response()
+}
+
+/// Whether the process is alive.
+#[utoipa::path(
+    get, path = "/healthz", tag = "Service",
+    responses((status = 200, description = "Alive", body = openapi::Status))
+)]
+async fn healthz() -> Response {
+    Json(json!({ "status": "ok" })).into_response()
+}
+
+/// Whether the service takes calls.
+#[utoipa::path(
+    get, path = "/readyz", tag = "Service",
+    responses(
+        (status = 200, description = "Takes calls", body = openapi::Status),
+        (status = 503, description = "Draining, or the store does not answer", body = openapi::Status))
+)]
+async fn readyz(State(app): AppState) -> Response {
+    let refuse = |status: &str| (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "status": status }))).into_response();
+    if app.draining.load(Ordering::Acquire) {
+        return refuse("draining");
+    }
+    match app.service.store.ping().await {
+        Ok(()) => Json(json!({ "status": "ok" })).into_response(),
+        Err(error) => {
+            tracing::warn!(%error, "not ready");
+            refuse("store unavailable")
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The outermost layer: request ids, error bodies, the log line, metrics.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use http::{HeaderName, HeaderValue, StatusCode};
+use turnpike_app::AppError;
+use turnpike_core::errors::ErrorCode;
+
+use super::App;
+use super::problem::{ApiError, render};
+use crate::clock::request_id;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Wraps every request.
+pub(crate) async fn wrap(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let id = request_id().to_string();
+    let started = Instant::now();
+    let method = request.method().clone();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let mut response = next.run(request).await;
+    if let Some(ApiError(error)) = response.extensions_mut().remove::<ApiError>() {
+        render(&mut response, &error, &id);
+    } else if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+        let error = AppError::new(ErrorCode::MethodNotAllowed, "this path has other methods");
+        render(&mut response, &error, &id);
+    }
+    if let Ok(value) = HeaderValue::try_from(&id) {
+        response.headers_mut().insert(REQUEST_ID, value);
+    }
+    let route = route.as_ref().map_or("unmatched", MatchedPath::as_str);
+    let status = response.status().as_u16();
+    let elapsed = started.elapsed();
+    app.metrics.request(route, status, elapsed);
+    let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+    if status >= 500 {
+        tracing::warn!(request_id = id, %method, route, status, elapsed_ms, "request failed");
+    } else if app.service.config.telemetry.access_log {
+        tracing::info!(request_id = id, %method, route, status, elapsed_ms, "request");
+    } else {
+        tracing::debug!(request_id = id, %method, route, status, elapsed_ms, "request");
+    }
+    response
+}
+
+/// What a panic in a handler becomes; its message stays in the log.
+pub(crate) fn panicked(_payload: Box<dyn std::any::Any + Send + 'static>) -> Response<Body> {
+    use axum::response::IntoResponse as _;
+    ApiError(AppError::internal(&"a handler panicked")).into_response()
+}

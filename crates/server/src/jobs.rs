@@ -1,0 +1,51 @@
+//! Worker loops: each runs an idempotent job by a timer and goes on after a failure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use turnpike_app::sweeper;
+
+use crate::http::App;
+
+/// Prices are read again this soon after they changed.
+const REFRESH: Duration = Duration::from_millis(500);
+/// How often expired answers and idle rate limits are forgotten.
+const TIDY: Duration = Duration::from_secs(60);
+
+/// Starts the loops of this process.
+pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken) {
+    let sweep_every = Duration::from_secs(app.service.config.calls.sweep_secs.max(1));
+    spawn(app, stop, sweep_every, |app| async move {
+        let swept = sweeper::sweep(&app.service.engine).await?;
+        app.metrics.swept_calls.inc_by(swept.expired);
+        app.metrics.live_calls.set(i64::try_from(app.service.engine.live_calls()).unwrap_or(i64::MAX));
+        Ok(())
+    });
+    spawn(app, stop, REFRESH, |app| async move { app.service.shelf.refresh(&*app.service.store).await });
+    spawn(app, stop, TIDY, |app| async move {
+        app.service.limits.tidy();
+        sweeper::prune(&app.service.engine).await.map(drop)
+    });
+}
+
+fn spawn<F, W>(app: &Arc<App>, stop: &CancellationToken, every: Duration, job: W)
+where
+    W: Fn(Arc<App>) -> F + Send + 'static,
+    F: Future<Output = Result<(), turnpike_app::AppError>> + Send,
+{
+    let (app, stop) = (app.clone(), stop.clone());
+    tokio::spawn(async move {
+        let mut ticks = tokio::time::interval(every);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _tick = ticks.tick() => {}
+                () = stop.cancelled() => return,
+            }
+            if let Err(error) = job(app.clone()).await {
+                tracing::warn!(%error, "a job failed and will run again");
+            }
+        }
+    });
+}

@@ -1,0 +1,117 @@
+//! Starts the service and runs it until it is told to stop.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::http::{App, HeaderNames, router, serve};
+use crate::identity::SessionVerifier;
+use crate::metrics::{self, Metrics};
+use crate::service::{Service, SetupError, is_embedded};
+use crate::{admin_socket, jobs};
+
+/// Which parts of the service a process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Roles {
+    /// Serves requests.
+    pub(crate) api: bool,
+    /// Runs the worker loops.
+    pub(crate) worker: bool,
+}
+
+/// A service that is ready to run.
+pub(crate) struct Started {
+    pub(crate) app: Arc<App>,
+    listener: TcpListener,
+    roles: Roles,
+}
+
+/// Opens everything; the address of the listener goes into the public URL when none is configured.
+pub(crate) async fn start(mut config: Config, data: &Path, roles: Roles) -> Result<Started, SetupError> {
+    std::fs::create_dir_all(data).map_err(SetupError::file(data))?;
+    let listen = config.server.listen.clone();
+    let listener = TcpListener::bind(&listen).await.map_err(|error| {
+        if error.kind() == std::io::ErrorKind::AddrInUse {
+            SetupError::Other(format!("{listen} is taken by another program: choose another address with --listen ADDR"))
+        } else {
+            SetupError::Other(format!("cannot listen on {listen}: {error}"))
+        }
+    })?;
+    let address = listener.local_addr().map_err(|error| SetupError::Other(error.to_string()))?;
+    config.server.listen = address.to_string();
+    if config.server.public_url.is_empty() {
+        config.server.public_url = format!("http://{address}");
+    }
+    let service = Service::build(config, data).await?;
+    let names = HeaderNames::new(&service.config.server.brand).map_err(|error| SetupError::Other(error.to_string()))?;
+    let app = Arc::new(App {
+        names,
+        sessions: SessionVerifier::new(data)?,
+        metrics: Arc::new(Metrics::new()),
+        draining: AtomicBool::new(false),
+        service,
+    });
+    Ok(Started { app, listener, roles })
+}
+
+/// Runs until SIGTERM or SIGINT, then drains.
+pub(crate) async fn run(started: Started, data: &Path) -> Result<(), SetupError> {
+    let Started { app, listener, roles } = started;
+    let stop = CancellationToken::new();
+    listen_for_signals(&stop)?;
+    let config = &app.service.config;
+    if !config.telemetry.metrics_listen.is_empty() {
+        let address = &config.telemetry.metrics_listen;
+        let metrics_listener = TcpListener::bind(address)
+            .await
+            .map_err(|error| SetupError::Other(format!("cannot listen on {address}: {error}")))?;
+        tokio::spawn(metrics::serve(app.metrics.clone(), metrics_listener));
+    }
+    if is_embedded(&config.store) {
+        tokio::spawn(admin_socket::serve(app.clone(), admin_socket::listen(data)?));
+    }
+    if roles.worker {
+        jobs::start(&app, &stop);
+    }
+    tracing::info!(listen = config.server.listen, "turnpike is running");
+    if roles.api {
+        let router = router(&app);
+        serve(&app, router, listener, stop).await;
+    } else {
+        stop.cancelled().await;
+    }
+    app.service.store.close().await;
+    if is_embedded(&app.service.config.store)
+        && let Err(error) = std::fs::remove_file(admin_socket::path(data))
+    {
+        tracing::debug!(%error, "the operator's socket was gone");
+    }
+    tracing::info!("turnpike has ended");
+    Ok(())
+}
+
+/// SIGTERM and SIGINT stop the service; further ones and SIGHUP change nothing.
+fn listen_for_signals(stop: &CancellationToken) -> Result<(), SetupError> {
+    let failed = |error: std::io::Error| SetupError::Other(format!("signals: {error}"));
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
+    let stop = stop.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _signal = terminate.recv() => {}
+                _signal = interrupt.recv() => {}
+                _signal = hangup.recv() => continue,
+            }
+            tracing::info!("stopping: running calls may finish");
+            stop.cancel();
+        }
+    });
+    Ok(())
+}

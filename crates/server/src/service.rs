@@ -1,0 +1,242 @@
+//! Puts the service together from its configuration: store, providers, use cases.
+
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rand::RngCore as _;
+use turnpike_app::admin::AdminDesk;
+use turnpike_app::auth::LimitKey;
+use turnpike_app::limits::RateLimits;
+use turnpike_app::providers::{ModelEntry, ProviderEntry, Shelf, ToolEntry};
+use turnpike_app::reads::Reader;
+use turnpike_app::{AppSettings, Authenticator, CallDesk, Engine, Environment};
+use turnpike_core::access::KeyPepper;
+use turnpike_store::{PostgresOptions, PostgresStore, PriceRow, SqliteOptions, SqliteStore, Store};
+use turnpike_upstream::{Provider, ProviderSettings, Secret};
+
+use crate::clock::SystemEnvironment;
+use crate::config::{Config, ConfigError, ModelConfig, ProviderConfig, StoreConfig};
+
+/// Why the service cannot be put together.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SetupError {
+    #[error("configuration: {0}")]
+    Config(#[from] ConfigError),
+    #[error("store: {0}")]
+    Store(#[from] turnpike_store::StoreError),
+    #[error("{0}")]
+    App(#[from] turnpike_app::AppError),
+    #[error("{path}: {error}")]
+    File { path: PathBuf, error: std::io::Error },
+    #[error("{0}")]
+    Other(String),
+}
+
+impl SetupError {
+    pub(crate) fn file(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_path_buf();
+        move |error| Self::File { path, error }
+    }
+}
+
+/// How the store is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// As the one service.
+    Serve,
+    /// Beside a running service, for reading.
+    Read,
+}
+
+/// Everything a running service has.
+pub(crate) struct Service {
+    pub(crate) config: Config,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) environment: Arc<dyn Environment>,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) shelf: Arc<Shelf>,
+    pub(crate) desk: CallDesk,
+    pub(crate) reader: Reader,
+    pub(crate) admin: AdminDesk,
+    pub(crate) authenticator: Authenticator,
+    pub(crate) limits: RateLimits<LimitKey>,
+}
+
+impl Service {
+    /// Opens the store, reads the prices, builds the providers.
+    pub(crate) async fn build(config: Config, data: &Path) -> Result<Self, SetupError> {
+        let store = open_store(&config.store, data, Access::Serve, &config.server.listen).await?;
+        let environment: Arc<dyn Environment> = Arc::new(SystemEnvironment);
+        let pepper = pepper(&config, data)?;
+        let brand: Arc<str> = config.server.brand.as_str().into();
+        let settings = AppSettings {
+            brand: brand.clone(),
+            instance: environment.new_id(),
+            stream_settlement: config.calls.stream_settlement,
+            outcome_retention_ms: config.calls.outcome_retention_hours.saturating_mul(3_600_000),
+            max_stored_bytes: config.calls.max_stored_bytes,
+            max_stream_ms: config.calls.max_stream_secs.saturating_mul(1000),
+            slow_reader_ms: config.calls.slow_reader_secs.saturating_mul(1000),
+            calls_per_minute: config.limits.calls_per_minute,
+            reads_per_minute: config.limits.reads_per_minute,
+            mutations_per_minute: config.limits.mutations_per_minute,
+            ..AppSettings::default()
+        };
+        let shelf = Arc::new(Shelf::new(providers(&config)?));
+        seed_prices(&*store, &*environment).await?;
+        shelf.refresh(&*store).await?;
+        let limits =
+            RateLimits::new(settings.calls_per_minute, settings.reads_per_minute, settings.mutations_per_minute);
+        let engine = Arc::new(Engine::new(store.clone(), environment.clone(), settings));
+        Ok(Self {
+            desk: CallDesk::new(engine.clone(), shelf.clone()),
+            reader: Reader::new(store.clone(), shelf.clone()),
+            admin: AdminDesk::new(store.clone(), environment.clone(), pepper.clone(), brand.clone()),
+            authenticator: Authenticator::new(store.clone(), pepper, brand),
+            limits,
+            engine,
+            shelf,
+            environment,
+            store,
+            config,
+        })
+    }
+}
+
+/// Opens the configured store.
+pub(crate) async fn open_store(
+    config: &StoreConfig,
+    data: &Path,
+    access: Access,
+    owner: &str,
+) -> Result<Arc<dyn Store>, SetupError> {
+    if let Some(file) = config.url.strip_prefix("sqlite://") {
+        let options = SqliteOptions {
+            queue: config.queue,
+            max_batch: config.max_batch,
+            read_only: access == Access::Read,
+            owner: owner.to_owned(),
+            ..SqliteOptions::new(data.join(file))
+        };
+        return Ok(Arc::new(SqliteStore::open(&options)?));
+    }
+    if config.url.starts_with("postgres://") || config.url.starts_with("postgresql://") {
+        let options = PostgresOptions {
+            lanes: config.lanes,
+            read_pool: config.read_pool,
+            max_batch: config.max_batch,
+            batch_by_bucket: config.batch_by_bucket,
+            ..PostgresOptions::new(&config.url)
+        };
+        return Ok(Arc::new(PostgresStore::connect(options).await?));
+    }
+    Err(ConfigError("store.url must begin with sqlite:// or postgres://".to_owned()).into())
+}
+
+/// Whether the store is a file of this machine.
+pub(crate) fn is_embedded(config: &StoreConfig) -> bool {
+    config.url.starts_with("sqlite://")
+}
+
+/// The secret under which keys are hashed: configured, or made once in the data directory.
+pub(crate) fn pepper(config: &Config, data: &Path) -> Result<KeyPepper, SetupError> {
+    if let Some(secret) = config.server.secret_key.read()? {
+        return Ok(KeyPepper::new(secret.as_bytes()));
+    }
+    Ok(KeyPepper::new(&secret_file(data, "secret.key")?))
+}
+
+/// A file of 32 random bytes that only its owner can read, made when it is not there.
+pub(crate) fn secret_file(data: &Path, name: &str) -> Result<Vec<u8>, SetupError> {
+    let path = data.join(name);
+    if let Ok(secret) = std::fs::read(&path)
+        && secret.len() >= 32
+    {
+        return Ok(secret);
+    }
+    std::fs::create_dir_all(data).map_err(SetupError::file(data))?;
+    let mut secret = vec![0; 32];
+    rand::rng().fill_bytes(&mut secret);
+    write_private(&path, &secret)?;
+    Ok(secret)
+}
+
+/// Writes a file that only its owner can read.
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), SetupError> {
+    use std::io::Write as _;
+    let mut options = std::fs::OpenOptions::new();
+    options.create(true).truncate(true).write(true).mode(0o600);
+    let mut file = options.open(path).map_err(SetupError::file(path))?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(SetupError::file(path))
+}
+
+/// Puts the shipped prices into a store that has none.
+async fn seed_prices(store: &dyn Store, environment: &dyn Environment) -> Result<(), SetupError> {
+    if !store.list_prices().await?.is_empty() {
+        return Ok(());
+    }
+    let seed = turnpike_core::pricing::seed().map_err(|error| SetupError::Other(error.to_string()))?;
+    let mut rows = Vec::new();
+    for price in seed.iter() {
+        let document = serde_json::to_string(price).map_err(|error| SetupError::Other(error.to_string()))?;
+        rows.push(PriceRow { provider: price.provider.clone(), model: price.model.clone(), document });
+    }
+    store.put_prices(&rows, environment.now()).await?;
+    Ok(())
+}
+
+fn providers(config: &Config) -> Result<Vec<ProviderEntry>, SetupError> {
+    config.providers.iter().map(provider).collect()
+}
+
+fn provider(config: &ProviderConfig) -> Result<ProviderEntry, SetupError> {
+    let bad = |what: String| SetupError::Config(ConfigError(format!("provider {}: {what}", config.id)));
+    let defaults = ProviderSettings::default();
+    let api_key = match &config.api_key {
+        Some(source) => source.read()?.map(Secret::from),
+        None => None,
+    };
+    let settings = ProviderSettings {
+        id: config.id.clone(),
+        kind: config.kind,
+        base_url: config.base_url.clone(),
+        api_key,
+        connect_timeout: ProviderConfig::timeout(config.connect_timeout_secs, defaults.connect_timeout),
+        header_timeout: ProviderConfig::timeout(config.header_timeout_secs, defaults.header_timeout),
+        idle_timeout: ProviderConfig::timeout(config.idle_timeout_secs, defaults.idle_timeout),
+        total_timeout: ProviderConfig::timeout(config.total_timeout_secs, defaults.total_timeout),
+        ..defaults
+    };
+    let mut tools = std::collections::BTreeMap::new();
+    for endpoint in &config.endpoints {
+        let wrong = |error: &dyn std::fmt::Display| bad(format!("endpoint {}: {error}", endpoint.name));
+        let tool = ToolEntry {
+            title: endpoint.title.clone(),
+            summary: endpoint.summary.clone(),
+            validator: jsonschema::validator_for(&endpoint.schema).map_err(|error| wrong(&error))?,
+            schema: endpoint.schema.clone(),
+            price: endpoint.price.clone().compile().map_err(|error| wrong(&error))?,
+            http: endpoint.http.clone(),
+            example: endpoint.example.clone(),
+        };
+        if tools.insert(endpoint.name.clone(), tool).is_some() {
+            return Err(bad(format!("endpoint {} stands twice", endpoint.name)));
+        }
+    }
+    let models = config
+        .models
+        .iter()
+        .map(|model| match model {
+            ModelConfig::Id(id) => ModelEntry { id: id.clone(), upstream: id.clone() },
+            ModelConfig::Renamed { id, upstream } => ModelEntry { id: id.clone(), upstream: upstream.clone() },
+        })
+        .collect();
+    Ok(ProviderEntry {
+        provider: Provider::new(&settings).map_err(|error| bad(error.to_string()))?,
+        total_timeout_ms: i64::try_from(settings.total_timeout.as_millis()).unwrap_or(i64::MAX),
+        prices_from: config.prices_from.clone().unwrap_or_else(|| config.id.clone()),
+        models,
+        tools,
+    })
+}

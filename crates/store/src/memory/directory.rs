@@ -1,0 +1,161 @@
+//! Workspaces, members, keys and end users in memory.
+
+use async_trait::async_trait;
+use turnpike_core::access::KeyHash;
+use turnpike_core::ids::{ExternalUserId, KeyId, TenantId};
+use turnpike_core::ledger::TenantStatus;
+use turnpike_core::ledger::policy::{EndUser, Policy};
+use turnpike_core::time::Timestamp;
+
+use super::MemoryStore;
+use crate::error::StoreError;
+use crate::records::{ApiKey, AuditRow, Member, Tenant, TenantSettings};
+use crate::traits::Directory;
+
+#[async_trait]
+impl Directory for MemoryStore {
+    async fn insert_tenant(&self, tenant: &Tenant, audit: &AuditRow) -> Result<(), StoreError> {
+        let mut state = self.state();
+        if state.tenants.contains_key(&tenant.id) {
+            return Err(StoreError::AlreadyExists);
+        }
+        let mut head = tenant.head();
+        head.status = tenant.status;
+        state.books.tenants.load(tenant.id, Some(head));
+        state.tenants.insert(tenant.id, tenant.clone());
+        state.audit_log.push(audit.clone());
+        Ok(())
+    }
+
+    async fn find_tenant(&self, tenant: TenantId) -> Result<Option<Tenant>, StoreError> {
+        Ok(self.state().tenants.get(&tenant).cloned())
+    }
+
+    async fn list_tenants(&self) -> Result<Vec<Tenant>, StoreError> {
+        let mut tenants: Vec<Tenant> = self.state().tenants.values().cloned().collect();
+        tenants.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
+        Ok(tenants)
+    }
+
+    async fn set_tenant_status(
+        &self,
+        id: TenantId,
+        status: TenantStatus,
+        audit: &AuditRow,
+    ) -> Result<bool, StoreError> {
+        let mut state = self.state();
+        let Some(tenant) = state.tenants.get_mut(&id) else { return Ok(false) };
+        tenant.status = status;
+        if let Some(mut head) = state.books.tenants.get(&id).copied() {
+            head.status = status;
+            state.books.tenants.load(id, Some(head));
+        }
+        state.audit_log.push(audit.clone());
+        Ok(true)
+    }
+
+    async fn set_tenant_settings(
+        &self,
+        id: TenantId,
+        settings: &TenantSettings,
+        audit: &AuditRow,
+    ) -> Result<bool, StoreError> {
+        let mut state = self.state();
+        let Some(tenant) = state.tenants.get_mut(&id) else { return Ok(false) };
+        tenant.settings = settings.clone();
+        state.audit_log.push(audit.clone());
+        Ok(true)
+    }
+
+    async fn put_member(&self, member: &Member, audit: &AuditRow) -> Result<(), StoreError> {
+        let mut state = self.state();
+        let key = (member.tenant, member.subject.clone());
+        state.members.entry(key).or_insert_with(|| member.clone()).role = member.role;
+        state.audit_log.push(audit.clone());
+        Ok(())
+    }
+
+    async fn remove_member(&self, tenant: TenantId, subject: &str, audit: &AuditRow) -> Result<bool, StoreError> {
+        let mut state = self.state();
+        let removed = state.members.remove(&(tenant, subject.to_owned())).is_some();
+        if removed {
+            state.audit_log.push(audit.clone());
+        }
+        Ok(removed)
+    }
+
+    async fn list_members(&self, tenant: TenantId) -> Result<Vec<Member>, StoreError> {
+        Ok(self.state().members.values().filter(|member| member.tenant == tenant).cloned().collect())
+    }
+
+    async fn list_memberships(&self, subject: &str) -> Result<Vec<Member>, StoreError> {
+        Ok(self.state().members.values().filter(|member| member.subject == subject).cloned().collect())
+    }
+
+    async fn insert_key(&self, key: &ApiKey, audit: &AuditRow) -> Result<(), StoreError> {
+        let mut state = self.state();
+        if state.keys.values().any(|known| known.hash == key.hash || (known.tenant, known.id) == (key.tenant, key.id)) {
+            return Err(StoreError::AlreadyExists);
+        }
+        state.keys.insert((key.tenant, key.id), key.clone());
+        state.audit_log.push(audit.clone());
+        Ok(())
+    }
+
+    async fn find_key(&self, hash: &KeyHash) -> Result<Option<ApiKey>, StoreError> {
+        Ok(self.state().keys.values().find(|key| key.hash.matches(hash)).cloned())
+    }
+
+    async fn list_keys(&self, tenant: TenantId) -> Result<Vec<ApiKey>, StoreError> {
+        let mut keys: Vec<ApiKey> =
+            self.state().keys.values().filter(|key| key.tenant == tenant).cloned().collect();
+        keys.sort_by_key(|key| std::cmp::Reverse((key.created_at, key.id)));
+        Ok(keys)
+    }
+
+    async fn revoke_key(
+        &self,
+        tenant: TenantId,
+        key: KeyId,
+        at: Timestamp,
+        audit: &AuditRow,
+    ) -> Result<bool, StoreError> {
+        let mut state = self.state();
+        match state.keys.get_mut(&(tenant, key)) {
+            Some(key) if key.revoked_at.is_none() => key.revoked_at = Some(at),
+            Some(_) | None => return Ok(false),
+        }
+        state.audit_log.push(audit.clone());
+        Ok(true)
+    }
+
+    async fn touch_keys(&self, used: &[(TenantId, KeyId, Timestamp)]) -> Result<(), StoreError> {
+        let mut state = self.state();
+        for (tenant, key, at) in used {
+            if let Some(key) = state.keys.get_mut(&(*tenant, *key)) {
+                key.last_used_at = Some(*at);
+            }
+        }
+        Ok(())
+    }
+
+    async fn find_end_user(&self, tenant: TenantId, id: &ExternalUserId) -> Result<Option<EndUser>, StoreError> {
+        Ok(self.state().books.end_users.get(&(tenant, id.clone())).cloned())
+    }
+
+    async fn set_policy(
+        &self,
+        tenant: TenantId,
+        id: &ExternalUserId,
+        policy: &Policy,
+        audit: &AuditRow,
+    ) -> Result<bool, StoreError> {
+        let mut state = self.state();
+        let key = (tenant, id.clone());
+        let Some(mut user) = state.books.end_users.get(&key).cloned() else { return Ok(false) };
+        user.policy = policy.clone().into();
+        state.books.end_users.load(key, Some(user));
+        state.audit_log.push(audit.clone());
+        Ok(true)
+    }
+}

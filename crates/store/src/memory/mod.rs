@@ -1,0 +1,169 @@
+//! A store without a database, for tests and simulation: the same rules on plain maps.
+//!
+//! Every command is a batch of its own. Nothing survives the process.
+
+mod directory;
+mod reads;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use turnpike_core::ids::{CallId, KeyId, TenantId};
+use turnpike_core::ledger::audit::{AuditReport, Auditor};
+use turnpike_core::ledger::command::StoredOutcome;
+use turnpike_core::ledger::event::Event;
+use turnpike_core::ledger::{Books, Command, Hold, Needs, Outcome, Transfer, apply};
+use turnpike_core::time::Timestamp;
+
+use crate::error::{StoreError, SubmitError};
+use crate::records::{ApiKey, AuditRow, DriftRow, EventRow, Member, PriceRow, Tenant};
+use crate::traits::{Catalogue, Ledger, Upkeep};
+
+/// Everything in memory.
+#[derive(Default)]
+pub struct MemoryStore(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// Its tables hold every row there is; nothing is ever forgotten.
+    books: Books,
+    tenants: BTreeMap<TenantId, Tenant>,
+    transfers: BTreeMap<TenantId, Vec<Transfer>>,
+    events: BTreeMap<TenantId, Vec<Event>>,
+    outcomes: BTreeMap<(TenantId, CallId), StoredOutcome>,
+    drifts: BTreeMap<TenantId, Vec<DriftRow>>,
+    members: BTreeMap<(TenantId, String), Member>,
+    keys: BTreeMap<(TenantId, KeyId), ApiKey>,
+    prices: BTreeMap<(String, String), PriceRow>,
+    price_changes: i64,
+    audit_log: Vec<AuditRow>,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+macro_rules! load_absent {
+    ($books:expr, $needs:expr, $($table:ident),+) => {
+        $(for key in $needs.$table {
+            if !$books.$table.is_loaded(&key) {
+                $books.$table.load(key, None);
+            }
+        })+
+    };
+}
+
+#[async_trait]
+impl Ledger for MemoryStore {
+    async fn submit(&self, command: Command) -> Result<Outcome, SubmitError> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let mut needs = Needs::default();
+        command.needs(&mut needs);
+        load_absent!(state.books, needs, tenants, accounts, end_users, holds, claims, loops);
+        let outcome = apply(&mut state.books, &command)?;
+        for transfer in &state.books.transfers {
+            state.transfers.entry(transfer.debit.tenant).or_default().push(transfer.clone());
+        }
+        for (tenant, event) in &state.books.events {
+            state.events.entry(*tenant).or_default().push(event.clone());
+        }
+        for (tenant, call, outcome) in &state.books.outcomes {
+            state.outcomes.insert((*tenant, *call), outcome.clone());
+        }
+        for (tenant, hold, drift) in &state.books.drifts {
+            state.drifts.entry(*tenant).or_default().push(DriftRow {
+                call: hold.call.call,
+                kind: drift.kind,
+                provider: hold.subject.provider.to_string(),
+                detail: drift.detail.to_string(),
+                charged: hold.charged,
+                loss: drift.loss,
+                created_at: hold.finished_at.unwrap_or(hold.created_at),
+            });
+        }
+        state.books.mark_stored();
+        Ok(outcome)
+    }
+}
+
+impl State {
+    fn holds_of(&self, tenant: TenantId) -> Vec<&Hold> {
+        let mut holds: Vec<&Hold> =
+            self.books.holds.iter().filter(|((of, _), _)| *of == tenant).map(|(_, hold)| hold).collect();
+        holds.sort_by_key(|hold| hold.call.call);
+        holds
+    }
+
+    fn events_of(&self, tenant: TenantId) -> impl DoubleEndedIterator<Item = EventRow> {
+        self.events.get(&tenant).into_iter().flatten().map(|event| EventRow {
+            seq: event.seq,
+            id: event.id,
+            kind: event.kind,
+            created_at: event.created_at,
+            data: event.data.to_string(),
+        })
+    }
+
+    fn transfers_of(&self, tenant: TenantId) -> impl DoubleEndedIterator<Item = &Transfer> {
+        self.transfers.get(&tenant).into_iter().flatten()
+    }
+}
+
+#[async_trait]
+impl Catalogue for MemoryStore {
+    async fn price_revision(&self) -> Result<i64, StoreError> {
+        Ok(self.state().price_changes.saturating_add(1))
+    }
+
+    async fn list_prices(&self) -> Result<Vec<PriceRow>, StoreError> {
+        Ok(self.state().prices.values().cloned().collect())
+    }
+
+    async fn put_prices(&self, prices: &[PriceRow], _at: Timestamp) -> Result<(), StoreError> {
+        let mut state = self.state();
+        state.price_changes = state.price_changes.saturating_add(1);
+        for price in prices {
+            state.prices.insert((price.provider.clone(), price.model.clone()), price.clone());
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Upkeep for MemoryStore {
+    async fn ping(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn audit(&self, tenant: TenantId, progress: &(dyn Fn(u64) + Sync)) -> Result<AuditReport, StoreError> {
+        let state = self.state();
+        let head = state.books.tenants.get(&tenant).copied();
+        let head = head.ok_or_else(|| StoreError::Corrupt("the tenant has no row".to_owned()))?;
+        let mut auditor = Auditor::new();
+        state.transfers_of(tenant).for_each(|transfer| auditor.transfer(transfer));
+        state.holds_of(tenant).into_iter().for_each(|hold| auditor.hold(tenant, hold));
+        let mut accounts: Vec<_> = state.books.accounts.iter().filter(|(key, _)| key.tenant == tenant).collect();
+        accounts.sort_by_key(|(key, _)| *key);
+        for (key, account) in accounts {
+            auditor.account(key, account);
+        }
+        state.events_of(tenant).for_each(|event| auditor.event(event.seq));
+        progress(u64::try_from(state.transfers_of(tenant).count()).unwrap_or(u64::MAX));
+        Ok(auditor.finish(&head))
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    async fn close(&self) {}
+}

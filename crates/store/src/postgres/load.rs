@@ -1,0 +1,214 @@
+//! Loads the rows a batch needs: one statement for each table, by lists of keys.
+//!
+//! Each statement joins `unnest` of its key columns to the table and answers with the key's position in the
+//! lists, so that no key has to be read back.
+
+use std::collections::HashSet;
+use std::hash::Hash;
+
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Error, Statement};
+use turnpike_core::ids::{CallId, ExternalUserId, TenantId};
+use turnpike_core::ledger::hold::{ClaimKey, LoopKey};
+use turnpike_core::ledger::{AccountKey, Books, Needs, Table};
+
+use super::convert;
+use crate::error::StoreError;
+use crate::rows::{self, ACCOUNT_COLUMNS, END_USER_COLUMNS, HOLD_COLUMNS, TENANT_HEAD_COLUMNS};
+use crate::sql::Row;
+
+/// The values of one statement: each parameter is a whole column.
+#[derive(Default)]
+pub(super) struct Columns<'a>(Vec<Box<dyn ToSql + Sync + Send + 'a>>);
+
+impl<'a> Columns<'a> {
+    pub(super) fn add<T: ToSql + Sync + Send + 'a>(&mut self, values: impl Iterator<Item = T>) {
+        self.0.push(Box::new(values.collect::<Vec<T>>()));
+    }
+
+    /// The two columns that every key starts with.
+    pub(super) fn add_tenants(&mut self, tenants: impl Iterator<Item = TenantId> + Clone) {
+        self.add(tenants.clone().map(TenantId::bucket));
+        self.add(tenants.map(|tenant| tenant.0));
+    }
+
+    pub(super) fn into_params(self) -> Vec<Box<dyn ToSql + Sync + Send + 'a>> {
+        self.0
+    }
+}
+
+/// The load statements of one connection.
+pub(super) struct Loads {
+    tenants: Statement,
+    accounts: Statement,
+    end_users: Statement,
+    holds: Statement,
+    claims: Statement,
+    loops: Statement,
+}
+
+impl Loads {
+    pub(super) async fn prepare(client: &Client) -> Result<Self, Error> {
+        // INVARIANT: the tenant's row is locked before any of its other rows is read, by every batch of every
+        // node, in the same order; so the batches of a tenant take turns, no other row of its books needs a
+        // lock, and no two batches wait for each other.
+        let tenants = format!(
+            "SELECT k.n, {TENANT_HEAD_COLUMNS}
+             FROM unnest($1::smallint[], $2::uuid[]) WITH ORDINALITY AS k(b, t, n)
+             JOIN tenants ON tenants.bucket = k.b AND tenants.tenant_id = k.t
+             ORDER BY tenants.bucket, tenants.tenant_id FOR NO KEY UPDATE OF tenants"
+        );
+        let accounts = format!(
+            "SELECT k.n, {ACCOUNT_COLUMNS}
+             FROM unnest($1::smallint[], $2::uuid[], $3::smallint[], $4::text[]) WITH ORDINALITY AS k(b, t, k, o, n)
+             JOIN accounts a ON a.bucket = k.b AND a.tenant_id = k.t AND a.kind = k.k AND a.owner = k.o"
+        );
+        let end_users = format!(
+            "SELECT k.n, {END_USER_COLUMNS}
+             FROM unnest($1::smallint[], $2::uuid[], $3::text[]) WITH ORDINALITY AS k(b, t, o, n)
+             JOIN end_users u ON u.bucket = k.b AND u.tenant_id = k.t AND u.external_user_id = k.o"
+        );
+        let holds = format!(
+            "SELECT {HOLD_COLUMNS}, k.n
+             FROM unnest($1::smallint[], $2::uuid[], $3::uuid[]) WITH ORDINALITY AS k(b, t, c, n)
+             JOIN holds h ON h.bucket = k.b AND h.tenant_id = k.t AND h.call_id = k.c"
+        );
+        let claims = "SELECT k.n, c.fingerprint, c.subject
+             FROM unnest($1::smallint[], $2::uuid[], $3::text[], $4::text[]) WITH ORDINALITY AS k(b, t, s, k, n)
+             JOIN claims c ON c.bucket = k.b AND c.tenant_id = k.t AND c.scope = k.s AND c.key = k.k";
+        let loops = "SELECT k.n, l.calls, l.spent
+             FROM unnest($1::smallint[], $2::uuid[], $3::text[], $4::text[]) WITH ORDINALITY AS k(b, t, o, l, n)
+             JOIN loops l ON l.bucket = k.b AND l.tenant_id = k.t AND l.owner = k.o AND l.loop_id = k.l";
+        let (tenants, accounts, end_users, holds, claims, loops) = tokio::try_join!(
+            client.prepare(&tenants),
+            client.prepare(&accounts),
+            client.prepare(&end_users),
+            client.prepare(&holds),
+            client.prepare(claims),
+            client.prepare(loops),
+        )?;
+        Ok(Self { tenants, accounts, end_users, holds, claims, loops })
+    }
+}
+
+/// The keys a batch needs, each once.
+pub(super) struct Keys {
+    tenants: Vec<TenantId>,
+    accounts: Vec<AccountKey>,
+    end_users: Vec<(TenantId, ExternalUserId)>,
+    holds: Vec<(TenantId, CallId)>,
+    claims: Vec<ClaimKey>,
+    loops: Vec<LoopKey>,
+}
+
+fn once<K: Clone + Eq + Hash>(keys: Vec<K>) -> Vec<K> {
+    let mut seen = HashSet::with_capacity(keys.len());
+    keys.into_iter().filter(|key| seen.insert(key.clone())).collect()
+}
+
+impl From<Needs> for Keys {
+    fn from(needs: Needs) -> Self {
+        Self {
+            tenants: once(needs.tenants),
+            accounts: once(needs.accounts),
+            end_users: once(needs.end_users),
+            holds: once(needs.holds),
+            claims: once(needs.claims),
+            loops: once(needs.loops),
+        }
+    }
+}
+
+/// What was found, by table; a key that is not among it has no row.
+pub(super) struct Found {
+    tenants: Vec<Row>,
+    accounts: Vec<Row>,
+    end_users: Vec<Row>,
+    holds: Vec<Row>,
+    claims: Vec<Row>,
+    loops: Vec<Row>,
+}
+
+async fn find(client: &Client, statement: &Statement, keys: usize, columns: Columns<'_>) -> Result<Vec<Row>, Error> {
+    if keys == 0 {
+        return Ok(Vec::new());
+    }
+    let stream = client.query_raw(statement, columns.into_params()).await?;
+    let rows: Vec<tokio_postgres::Row> = futures_util::TryStreamExt::try_collect(stream).await?;
+    rows.iter().map(convert::row).collect()
+}
+
+impl Keys {
+    /// Sends all loads at once, the locking one first.
+    pub(super) async fn find(&self, client: &Client, loads: &Loads) -> Result<Found, Error> {
+        let mut tenants = Columns::default();
+        tenants.add_tenants(self.tenants.iter().copied());
+        let mut accounts = Columns::default();
+        accounts.add_tenants(self.accounts.iter().map(|key| key.tenant));
+        accounts.add(self.accounts.iter().map(|key| key.kind.code()));
+        accounts.add(self.accounts.iter().map(AccountKey::owner_str));
+        let mut end_users = Columns::default();
+        end_users.add_tenants(self.end_users.iter().map(|key| key.0));
+        end_users.add(self.end_users.iter().map(|key| key.1.as_str()));
+        let mut holds = Columns::default();
+        holds.add_tenants(self.holds.iter().map(|key| key.0));
+        holds.add(self.holds.iter().map(|key| key.1.0));
+        let mut claims = Columns::default();
+        claims.add_tenants(self.claims.iter().map(|key| key.tenant));
+        claims.add(self.claims.iter().map(|key| &*key.scope));
+        claims.add(self.claims.iter().map(|key| &*key.key));
+        let mut loops = Columns::default();
+        loops.add_tenants(self.loops.iter().map(|key| key.tenant));
+        loops.add(self.loops.iter().map(|key| key.owner.as_str()));
+        loops.add(self.loops.iter().map(|key| &*key.loop_id));
+        // A connection answers in the order in which these are first polled, which is the order here.
+        let (tenants, accounts, end_users, holds, claims, loops) = tokio::join!(
+            find(client, &loads.tenants, self.tenants.len(), tenants),
+            find(client, &loads.accounts, self.accounts.len(), accounts),
+            find(client, &loads.end_users, self.end_users.len(), end_users),
+            find(client, &loads.holds, self.holds.len(), holds),
+            find(client, &loads.claims, self.claims.len(), claims),
+            find(client, &loads.loops, self.loops.len(), loops),
+        );
+        Ok(Found {
+            tenants: tenants?,
+            accounts: accounts?,
+            end_users: end_users?,
+            holds: holds?,
+            claims: claims?,
+            loops: loops?,
+        })
+    }
+
+    /// Puts what was found into fresh books; every other key is known to be absent.
+    pub(super) fn into_books(self, found: &Found) -> Result<Books, StoreError> {
+        let mut books = Books::default();
+        fill(&mut books.tenants, self.tenants, &found.tenants, 0, |row| rows::tenant_head(row, 1))?;
+        fill(&mut books.accounts, self.accounts, &found.accounts, 0, |row| rows::account(row, 1))?;
+        fill(&mut books.end_users, self.end_users, &found.end_users, 0, |row| rows::end_user(row, 1))?;
+        let after_hold = HOLD_COLUMNS.split(',').count();
+        fill(&mut books.holds, self.holds, &found.holds, after_hold, |row| Ok(rows::hold(row)?.1))?;
+        fill(&mut books.claims, self.claims, &found.claims, 0, |row| rows::claim(row, 1))?;
+        fill(&mut books.loops, self.loops, &found.loops, 0, |row| rows::loop_count(row, 1))?;
+        Ok(books)
+    }
+}
+
+fn fill<K: Clone + Eq + Hash, V: Clone>(
+    table: &mut Table<K, V>,
+    keys: Vec<K>,
+    found: &[Row],
+    position: usize,
+    decode: impl Fn(&Row) -> Result<V, StoreError>,
+) -> Result<(), StoreError> {
+    let mut values: Vec<Option<V>> = vec![None; keys.len()];
+    for row in found {
+        let at = usize::try_from(row.int(position)?).ok().and_then(|n| n.checked_sub(1));
+        let slot = at.and_then(|at| values.get_mut(at));
+        *slot.ok_or_else(|| StoreError::Corrupt("a row without its key".to_owned()))? = Some(decode(row)?);
+    }
+    for (key, value) in keys.into_iter().zip(values) {
+        table.load(key, value);
+    }
+    Ok(())
+}

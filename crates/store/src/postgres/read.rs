@@ -1,0 +1,122 @@
+//! Reads and the directory's small transactions, on a pool of connections.
+
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
+use tokio_postgres::{Error, IsolationLevel, NoTls};
+
+use super::PostgresOptions;
+use super::connect::Target;
+use super::convert::{self, store_error};
+use crate::error::StoreError;
+use crate::sql::{Param, Row, RowSink, Statement};
+
+/// Rows fetched at a time while a snapshot is streamed.
+const FETCH: i32 = 512;
+
+#[derive(Clone)]
+pub(super) struct Reads {
+    pool: Pool,
+}
+
+impl Reads {
+    pub(super) fn new(target: &Target, options: &PostgresOptions) -> Result<Self, StoreError> {
+        let mut config = target.config.clone();
+        // A writer of the directory that finds a row locked, or was forgotten, gives up.
+        let settings = "-c lock_timeout=5s -c idle_in_transaction_session_timeout=60s";
+        let asked = config.get_options().map_or_else(|| settings.to_owned(), |own| format!("{settings} {own}"));
+        config.options(asked);
+        let manager_config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = match target.tls.clone() {
+            Some(tls) => Manager::from_config(config, tls, manager_config),
+            None => Manager::from_config(config, NoTls, manager_config),
+        };
+        let pool = Pool::builder(manager)
+            .runtime(Runtime::Tokio1)
+            .max_size(options.read_pool.max(1))
+            .wait_timeout(Some(options.acquire_timeout))
+            .create_timeout(Some(options.connect_timeout))
+            .recycle_timeout(Some(options.connect_timeout))
+            .build()
+            .map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        Ok(Self { pool })
+    }
+
+    async fn connection(&self) -> Result<Object, StoreError> {
+        self.pool.get().await.map_err(|error| match error {
+            PoolError::Backend(error) => StoreError::Unavailable(convert::describe(&error)),
+            PoolError::Timeout(_)
+            | PoolError::Closed
+            | PoolError::NoRuntimeSpecified
+            | PoolError::PostCreateHook(_) => StoreError::Unavailable(format!("no connection: {error}")),
+        })
+    }
+
+    pub(super) fn close(&self) {
+        self.pool.close();
+    }
+
+    pub(super) async fn query(&self, sql: &str, params: Vec<Param>) -> Result<Vec<Row>, StoreError> {
+        let connection = self.connection().await?;
+        let read = async {
+            let statement = connection.prepare_cached(sql).await?;
+            let bound: Vec<_> = params.iter().map(to_sql).collect();
+            let rows = connection.query(&statement, &bound).await?;
+            rows.iter().map(convert::row).collect::<Result<Vec<_>, Error>>()
+        };
+        read.await.map_err(|error| store_error(&error))
+    }
+
+    /// See [`crate::sql::Sql::write`].
+    pub(super) async fn write(&self, statements: &[Statement]) -> Result<Vec<u64>, StoreError> {
+        let mut connection = self.connection().await?;
+        let write = async {
+            let transaction = connection.transaction().await?;
+            let mut touched = Vec::with_capacity(statements.len());
+            for statement in statements {
+                let prepared = transaction.prepare_cached(&statement.sql).await?;
+                let bound: Vec<_> = statement.params.iter().map(to_sql).collect();
+                touched.push(transaction.execute(&prepared, &bound).await?);
+                if touched == [0] {
+                    transaction.rollback().await?;
+                    return Ok(touched);
+                }
+            }
+            transaction.commit().await?;
+            Ok(touched)
+        };
+        write.await.map_err(|error: Error| store_error(&error))
+    }
+
+    /// See [`crate::sql::Sql::snapshot`].
+    pub(super) async fn snapshot(&self, queries: &[Statement], sink: RowSink<'_>) -> Result<(), StoreError> {
+        let mut connection = self.connection().await?;
+        let transaction = connection
+            .build_transaction()
+            .isolation_level(IsolationLevel::RepeatableRead)
+            .read_only(true)
+            .start()
+            .await
+            .map_err(|error| store_error(&error))?;
+        for (index, query) in queries.iter().enumerate() {
+            let bound: Vec<_> = query.params.iter().map(to_sql).collect();
+            let portal = transaction.bind(&*query.sql, &bound).await.map_err(|error| store_error(&error))?;
+            loop {
+                let rows =
+                    transaction.query_portal(&portal, FETCH).await.map_err(|error| store_error(&error))?;
+                for row in &rows {
+                    let row = convert::row(row).map_err(|error| store_error(&error))?;
+                    if !sink(index, row)? {
+                        return transaction.rollback().await.map_err(|error| store_error(&error));
+                    }
+                }
+                if i32::try_from(rows.len()).is_ok_and(|read| read < FETCH) {
+                    break;
+                }
+            }
+        }
+        transaction.commit().await.map_err(|error| store_error(&error))
+    }
+}
+
+fn to_sql(param: &Param) -> &(dyn tokio_postgres::types::ToSql + Sync) {
+    param
+}

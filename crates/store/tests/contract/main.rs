@@ -1,0 +1,86 @@
+//! The contract of the store: every body below is written once and runs on SQLite, PostgreSQL and in memory.
+//!
+//! `TURNPIKE_TEST_POSTGRES_URL` names a superuser of a scratch cluster (`scripts/postgres-for-tests` starts
+//! one); without it the PostgreSQL half fails. The books are audited at the end of every test.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::missing_panics_doc,
+    reason = "a test says what went wrong by panicking"
+)]
+
+mod books;
+mod calls;
+mod concurrency;
+mod directory;
+mod faults;
+mod proxy;
+mod reads;
+mod world;
+
+use world::{Kind, World, on};
+
+/// Makes `sqlite::name`, `postgres::name` and `memory::name` of every body.
+macro_rules! contract {
+    ($($module:ident: $($name:ident),+ $(,)?;)+) => {
+        contract!(@kind sqlite Sqlite $($module: $($name),+;)+);
+        contract!(@kind postgres Postgres $($module: $($name),+;)+);
+        contract!(@kind memory Memory $($module: $($name),+;)+);
+    };
+    (@kind $kind:ident $variant:ident $($module:ident: $($name:ident),+;)+) => {
+        mod $kind {
+            $($(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    super::on(super::Kind::$variant, async |world: &super::World| super::$module::$name(world).await)
+                        .await;
+                }
+            )+)+
+        }
+    };
+}
+
+contract! {
+    calls:
+        a_call_is_held_dispatched_captured_and_answered,
+        a_repeated_capture_changes_nothing,
+        a_release_before_dispatch_frees_the_key,
+        a_stored_failure_keeps_the_key,
+        a_key_stands_for_one_request,
+        a_stream_is_captured_first_and_finished_later,
+        a_hold_above_the_balance_is_refused,
+        an_unfinished_call_is_found_and_expired,
+        a_captured_stream_without_an_end_is_closed,
+        expired_answers_lose_their_bodies,
+        refused_commands_disturb_no_neighbour,
+        grants_and_moves_are_idempotent,
+        tenants_do_not_see_each_other;
+    concurrency:
+        two_hundred_holds_on_a_balance_for_seven,
+        two_services_share_one_balance_or_the_second_is_refused,
+        fifty_requests_with_one_key_take_one_hold,
+        the_bank_neither_makes_nor_loses_money,
+        a_day_limit_is_never_exceeded,
+        a_loop_limit_admits_exactly_its_calls,
+        a_full_queue_says_busy;
+    books:
+        transfers_events_and_audit_rows_cannot_be_changed,
+        the_database_itself_refuses_an_overdraft,
+        the_audit_finds_what_was_tampered_with,
+        events_are_without_gaps;
+    directory:
+        workspaces_are_added_listed_and_changed,
+        a_change_and_its_audit_row_are_one,
+        members_come_change_and_go,
+        keys_are_found_by_hash_and_revoked_once,
+        limits_are_set_and_hold_for_the_next_call,
+        external_ids_are_case_sensitive,
+        hostile_text_is_data,
+        prices_have_a_revision;
+    reads:
+        usage_is_grouped_and_filtered,
+        transfers_are_paged_newest_first,
+        a_scan_reads_everything_in_order_or_stops;
+}
