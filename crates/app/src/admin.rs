@@ -125,7 +125,12 @@ impl AdminDesk {
         pepper: KeyPepper,
         brand: Arc<str>,
     ) -> Self {
-        Self { store, environment, pepper, brand }
+        Self {
+            store,
+            environment,
+            pepper,
+            brand,
+        }
     }
 
     /// Does what `request` says; `origin` goes into the audit log.
@@ -141,23 +146,36 @@ impl AdminDesk {
             }
             AdminRequest::TenantStatus { tenant, status } => {
                 let before = self.tenant(tenant).await?;
-                let audit = self.audit(tenant, "tenant.status", tenant.to_string(), origin)
+                let audit = self
+                    .audit(tenant, "tenant.status", tenant.to_string(), origin)
                     .changed(json!(before.status), json!(status));
                 self.store.set_tenant_status(tenant, status, &audit).await?;
                 Ok(tenant_view(&self.tenant(tenant).await?))
             }
             AdminRequest::TenantSettings { tenant, settings } => {
                 let before = self.tenant(tenant).await?;
-                let audit = self.audit(tenant, "tenant.settings", tenant.to_string(), origin)
+                let audit = self
+                    .audit(tenant, "tenant.settings", tenant.to_string(), origin)
                     .changed(json!(before.settings), json!(settings));
                 self.store.set_tenant_settings(tenant, &settings, &audit).await?;
                 Ok(tenant_view(&self.tenant(tenant).await?))
             }
-            AdminRequest::MemberAdd { tenant, subject, role } => {
+            AdminRequest::MemberAdd {
+                tenant,
+                subject,
+                role,
+            } => {
                 self.tenant(tenant).await?;
                 checked_name("subject", &subject, 255)?;
-                let audit = self.audit(tenant, "member.put", subject.clone(), origin).made(json!(role));
-                let member = Member { tenant, subject, role, created_at: self.environment.now() };
+                let audit = self
+                    .audit(tenant, "member.put", subject.clone(), origin)
+                    .made(json!(role));
+                let member = Member {
+                    tenant,
+                    subject,
+                    role,
+                    created_at: self.environment.now(),
+                };
                 self.store.put_member(&member, &audit).await?;
                 Ok(member_view(&member))
             }
@@ -166,9 +184,18 @@ impl AdminDesk {
                 let members = self.store.list_members(tenant).await?;
                 Ok(json!({ "members": members.iter().map(member_view).collect::<Vec<_>>() }))
             }
-            AdminRequest::MemberRemove { tenant, subject } => self.remove_member(tenant, &subject, origin).await,
-            AdminRequest::KeyCreate { tenant, name, kind, scopes, expires_in } => {
-                self.create_key(tenant, name, kind, scopes, expires_in, origin).await
+            AdminRequest::MemberRemove { tenant, subject } => {
+                self.remove_member(tenant, &subject, origin).await
+            }
+            AdminRequest::KeyCreate {
+                tenant,
+                name,
+                kind,
+                scopes,
+                expires_in,
+            } => {
+                self.create_key(tenant, name, kind, scopes, expires_in, origin)
+                    .await
             }
             AdminRequest::KeyList { tenant } => {
                 self.tenant(tenant).await?;
@@ -177,16 +204,28 @@ impl AdminDesk {
             }
             AdminRequest::KeyRevoke { tenant, key } => {
                 let audit = self.audit(tenant, "key.revoke", key.to_string(), origin);
-                if !self.store.revoke_key(tenant, key, self.environment.now(), &audit).await? {
-                    return Err(AppError::new(ErrorCode::NotFound, "there is no such key that still works"));
+                if !self
+                    .store
+                    .revoke_key(tenant, key, self.environment.now(), &audit)
+                    .await?
+                {
+                    return Err(AppError::new(
+                        ErrorCode::NotFound,
+                        "there is no such key that still works",
+                    ));
                 }
                 Ok(json!({ "id": key, "status": "revoked" }))
             }
-            AdminRequest::Grant { tenant, external_user_id, usd, reason } => {
-                self.grant(tenant, external_user_id, usd, &reason).await
-            }
+            AdminRequest::Grant {
+                tenant,
+                external_user_id,
+                usd,
+                reason,
+            } => self.grant(tenant, external_user_id, usd, &reason).await,
             AdminRequest::PricesApply { prices } => self.apply_prices(prices).await,
-            AdminRequest::PricesShow => Ok(json!({ "models": self.stored_catalogue().await?.iter().collect::<Vec<_>>() })),
+            AdminRequest::PricesShow => {
+                Ok(json!({ "models": self.stored_catalogue().await?.iter().collect::<Vec<_>>() }))
+            }
         }
     }
 
@@ -219,7 +258,9 @@ impl AdminDesk {
             settings: TenantSettings::default(),
             created_at: self.environment.now(),
         };
-        let audit = self.audit(tenant.id, "tenant.create", tenant.id.to_string(), origin).made(json!(name));
+        let audit = self
+            .audit(tenant.id, "tenant.create", tenant.id.to_string(), origin)
+            .made(json!(name));
         self.store.insert_tenant(&tenant, &audit).await?;
         Ok(tenant_view(&tenant))
     }
@@ -231,7 +272,10 @@ impl AdminDesk {
         };
         let owners = members.iter().filter(|member| member.role == Role::Owner).count();
         if member.role == Role::Owner && owners == 1 {
-            return Err(AppError::new(ErrorCode::ForbiddenRole, "the last owner cannot be removed"));
+            return Err(AppError::new(
+                ErrorCode::ForbiddenRole,
+                "the last owner cannot be removed",
+            ));
         }
         let audit = self.audit(tenant, "member.remove", subject.to_owned(), origin);
         self.store.remove_member(tenant, subject, &audit).await?;
@@ -257,7 +301,10 @@ impl AdminDesk {
             KeyKind::Sandbox => &[],
         };
         if let Some(scope) = scopes.iter().find(|scope| !allowed.contains(scope)) {
-            return Err(AppError::invalid("scopes", format!("a {kind} key cannot have the scope {scope}")));
+            return Err(AppError::invalid(
+                "scopes",
+                format!("a {kind} key cannot have the scope {scope}"),
+            ));
         }
         if expires_in.is_some_and(|secs| !(60..=31_536_000).contains(&secs)) {
             return Err(AppError::invalid("expiresIn", "must be 60 to 31536000 seconds"));
@@ -281,7 +328,9 @@ impl AdminDesk {
             revoked_at: None,
         };
         let metadata = self.key_view(&key);
-        let audit = self.audit(tenant, "key.create", key.id.to_string(), origin).made(metadata.clone());
+        let audit = self
+            .audit(tenant, "key.create", key.id.to_string(), origin)
+            .made(metadata.clone());
         self.store.insert_key(&key, &audit).await?;
         Ok(json!({ "kind": kind, "key": secret.reveal(), "keyMetadata": metadata }))
     }
@@ -326,7 +375,9 @@ impl AdminDesk {
         let mut catalogue = Catalogue::default();
         for row in self.store.list_prices().await? {
             let price = serde_json::from_str(&row.document).map_err(|error| AppError::internal(&error))?;
-            catalogue.insert(price).map_err(|error| AppError::internal(&error))?;
+            catalogue
+                .insert(price)
+                .map_err(|error| AppError::internal(&error))?;
         }
         Ok(catalogue)
     }
@@ -334,9 +385,15 @@ impl AdminDesk {
     async fn apply_prices(&self, prices: Vec<ModelPrice>) -> Result<Value, AppError> {
         let mut rows = Vec::with_capacity(prices.len());
         for price in &prices {
-            price.validate().map_err(|error| AppError::invalid(&price.id(), error.to_string()))?;
+            price
+                .validate()
+                .map_err(|error| AppError::invalid(&price.id(), error.to_string()))?;
             let document = serde_json::to_string(price).map_err(|error| AppError::internal(&error))?;
-            rows.push(PriceRow { provider: price.provider.clone(), model: price.model.clone(), document });
+            rows.push(PriceRow {
+                provider: price.provider.clone(),
+                model: price.model.clone(),
+                document,
+            });
         }
         self.store.put_prices(&rows, self.environment.now()).await?;
         Ok(json!({ "applied": rows.len() }))
@@ -382,7 +439,10 @@ fn checked_name(path: &str, text: &str, max: usize) -> Result<(), AppError> {
     if (1..=max).contains(&length) && !text.chars().any(char::is_control) {
         Ok(())
     } else {
-        Err(AppError::invalid(path, format!("must be 1 to {max} characters without control characters")))
+        Err(AppError::invalid(
+            path,
+            format!("must be 1 to {max} characters without control characters"),
+        ))
     }
 }
 

@@ -128,7 +128,12 @@ pub struct Authenticator {
 impl Authenticator {
     /// An authenticator of keys that begin with `brand` and are hashed under `pepper`.
     pub fn new(store: Arc<dyn Store>, pepper: KeyPepper, brand: Arc<str>) -> Self {
-        Self { store, pepper, brand, cache: Cache::new(CACHED_KEYS) }
+        Self {
+            store,
+            pepper,
+            brand,
+            cache: Cache::new(CACHED_KEYS),
+        }
     }
 
     /// The secret under which keys are hashed.
@@ -138,7 +143,9 @@ impl Authenticator {
 
     /// Whether `bearer` looks like one of this service's keys.
     pub fn is_key(&self, bearer: &str) -> bool {
-        bearer.strip_prefix(&*self.brand).is_some_and(|rest| rest.starts_with("_sk_") || rest.starts_with("_pk_"))
+        bearer
+            .strip_prefix(&*self.brand)
+            .is_some_and(|rest| rest.starts_with("_sk_") || rest.starts_with("_pk_"))
     }
 
     /// The actor behind a presented key.
@@ -155,21 +162,38 @@ impl Authenticator {
             None => self.load(&hash, now).await?.ok_or_else(invalid)?,
         };
         if cached.key.revoked_at.is_some() {
-            return Err(AppError::new(ErrorCode::CredentialRevoked, "the API key was revoked"));
+            return Err(AppError::new(
+                ErrorCode::CredentialRevoked,
+                "the API key was revoked",
+            ));
         }
         if cached.key.expires_at.is_some_and(|at| at <= now) {
-            return Err(AppError::new(ErrorCode::CredentialExpired, "the API key has expired"));
+            return Err(AppError::new(
+                ErrorCode::CredentialExpired,
+                "the API key has expired",
+            ));
         }
-        Ok(Actor { tenant: cached.tenant, credential: ActorCredential::Key(cached.key) })
+        Ok(Actor {
+            tenant: cached.tenant,
+            credential: ActorCredential::Key(cached.key),
+        })
     }
 
     async fn load(&self, hash: &KeyHash, now: Timestamp) -> Result<Option<Cached>, AppError> {
-        let Some(key) = self.store.find_key(hash).await? else { return Ok(None) };
-        let Some(tenant) = self.store.find_tenant(key.tenant).await? else { return Ok(None) };
+        let Some(key) = self.store.find_key(hash).await? else {
+            return Ok(None);
+        };
+        let Some(tenant) = self.store.find_tenant(key.tenant).await? else {
+            return Ok(None);
+        };
         if key.last_used_at.is_none_or(|at| now.since(at) >= TOUCH_MS) && key.revoked_at.is_none() {
             self.store.touch_keys(&[(key.tenant, key.id, now)]).await?;
         }
-        let cached = Cached { key: Arc::new(key), tenant: Arc::new(tenant), at: now };
+        let cached = Cached {
+            key: Arc::new(key),
+            tenant: Arc::new(tenant),
+            at: now,
+        };
         self.cache.insert(*hash, cached.clone());
         Ok(Some(cached))
     }
@@ -179,10 +203,18 @@ impl Authenticator {
     /// # Errors
     /// `TENANT_HEADER_REQUIRED`, `TENANT_NOT_MEMBER`.
     pub async fn member(&self, subject: &str, chosen: Option<TenantId>) -> Result<Actor, AppError> {
-        let not_member = || AppError::new(ErrorCode::TenantNotMember, "you are not a member of that workspace");
+        let not_member = || {
+            AppError::new(
+                ErrorCode::TenantNotMember,
+                "you are not a member of that workspace",
+            )
+        };
         let memberships = self.store.list_memberships(subject).await?;
         let membership = match (chosen, memberships.as_slice()) {
-            (Some(tenant), all) => all.iter().find(|member| member.tenant == tenant).ok_or_else(not_member)?,
+            (Some(tenant), all) => all
+                .iter()
+                .find(|member| member.tenant == tenant)
+                .ok_or_else(not_member)?,
             (None, [only]) => only,
             (None, []) => return Err(not_member()),
             (None, _) => {
@@ -192,9 +224,19 @@ impl Authenticator {
                 ));
             }
         };
-        let tenant = self.store.find_tenant(membership.tenant).await?.ok_or_else(not_member)?;
-        let credential = ActorCredential::Member { subject: subject.into(), role: membership.role };
-        Ok(Actor { tenant: Arc::new(tenant), credential })
+        let tenant = self
+            .store
+            .find_tenant(membership.tenant)
+            .await?
+            .ok_or_else(not_member)?;
+        let credential = ActorCredential::Member {
+            subject: subject.into(),
+            role: membership.role,
+        };
+        Ok(Actor {
+            tenant: Arc::new(tenant),
+            credential,
+        })
     }
 }
 
@@ -206,6 +248,9 @@ pub fn require_active(tenant: &Tenant) -> Result<(), AppError> {
     if tenant.status == TenantStatus::Active {
         Ok(())
     } else {
-        Err(AppError::new(ErrorCode::TenantSuspended, format!("the workspace is {}", tenant.status)))
+        Err(AppError::new(
+            ErrorCode::TenantSuspended,
+            format!("the workspace is {}", tenant.status),
+        ))
     }
 }

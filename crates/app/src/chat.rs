@@ -16,7 +16,15 @@ const MAX_N: u64 = 128;
 
 /// Fields with which a request would cost something else than what was held, or would reach other services.
 const REFUSED: &[&str] = &[
-    "audio", "best_of", "models", "plugins", "prediction", "provider", "route", "transforms", "web_search_options",
+    "audio",
+    "best_of",
+    "models",
+    "plugins",
+    "prediction",
+    "provider",
+    "route",
+    "transforms",
+    "web_search_options",
 ];
 
 /// A checked request.
@@ -57,18 +65,29 @@ impl ChatRequest {
         let body = parse_object(raw)?;
         let model = match body.get("model") {
             Some(Value::String(model)) if !model.is_empty() && model.len() <= 256 => model.clone(),
-            Some(_) => return Err(AppError::invalid("model", "must be a string of 1 to 256 characters")),
+            Some(_) => {
+                return Err(AppError::invalid(
+                    "model",
+                    "must be a string of 1 to 256 characters",
+                ));
+            }
             None => return Err(AppError::invalid("model", "is required")),
         };
         let images = check_messages(body.get("messages"))?;
         check_tools(&body)?;
         for field in REFUSED {
             if body.get(*field).is_some_and(|value| !value.is_null()) {
-                return Err(AppError::invalid(field, "changes the price in a way that cannot be priced here"));
+                return Err(AppError::invalid(
+                    field,
+                    "changes the price in a way that cannot be priced here",
+                ));
             }
         }
         refuse_unless(&body, "service_tier", &["default"])?;
-        if body.get("store").is_some_and(|value| !matches!(value, Value::Null | Value::Bool(false))) {
+        if body
+            .get("store")
+            .is_some_and(|value| !matches!(value, Value::Null | Value::Bool(false)))
+        {
             return Err(AppError::invalid("store", "must be false"));
         }
         if let Some(modalities) = body.get("modalities")
@@ -87,7 +106,15 @@ impl ChatRequest {
             }
             Some(_) => return Err(AppError::invalid("stream_options", "must be an object")),
         };
-        Ok(Self { model, stream, wants_usage_chunk, budget, n, images, body })
+        Ok(Self {
+            model,
+            stream,
+            wants_usage_chunk,
+            budget,
+            n,
+            images,
+            body,
+        })
     }
 
     /// Bounds the request by what `offer` allows and writes the body that goes upstream.
@@ -108,20 +135,33 @@ impl ChatRequest {
         let maximum = price.max_output_tokens;
         let per_answer = match (self.budget, maximum) {
             (Some((budget, field)), Some(maximum)) if budget > maximum => {
-                return Err(AppError::invalid(field, format!("must be at most {maximum} for this model")));
+                return Err(AppError::invalid(
+                    field,
+                    format!("must be at most {maximum} for this model"),
+                ));
             }
             (Some((budget, _)), _) => budget,
             (None, Some(maximum)) => maximum,
             (None, None) => {
-                return Err(AppError::invalid("max_tokens", "is required: this model has no known maximum output"));
+                return Err(AppError::invalid(
+                    "max_tokens",
+                    "is required: this model has no known maximum output",
+                ));
             }
         };
         let completion = per_answer.saturating_mul(self.n);
         if self.images > 0 && !price.accepts_images() {
-            return Err(AppError::new(ErrorCode::ModelNotSupported, "this model does not take images here")
-                .with("details", json!([{ "path": "messages", "message": "has images" }])));
+            return Err(AppError::new(
+                ErrorCode::ModelNotSupported,
+                "this model does not take images here",
+            )
+            .with(
+                "details",
+                json!([{ "path": "messages", "message": "has images" }]),
+            ));
         }
-        self.body.insert("model".to_owned(), Value::String(offer.upstream_model.clone()));
+        self.body
+            .insert("model".to_owned(), Value::String(offer.upstream_model.clone()));
         if self.stream {
             // The provider is always asked for its usage; whether the caller sees it is decided on the way back.
             let options = self.body.entry("stream_options").or_insert_with(|| json!({}));
@@ -134,21 +174,32 @@ impl ChatRequest {
         }
         let body = serde_json::to_vec(&self.body).map_err(|error| AppError::internal(&error))?;
         let prompt = price.input_bound(u64::try_from(body.len()).unwrap_or(u64::MAX), self.images)?;
-        Ok(Bounded { prompt, completion, images: self.images, body: body.into() })
+        Ok(Bounded {
+            prompt,
+            completion,
+            images: self.images,
+            body: body.into(),
+        })
     }
-
 }
 
 /// Checks the messages and counts their images.
 fn check_messages(messages: Option<&Value>) -> Result<u64, AppError> {
-    let Some(messages) = messages else { return Err(AppError::invalid("messages", "is required")) };
+    let Some(messages) = messages else {
+        return Err(AppError::invalid("messages", "is required"));
+    };
     let Some(messages) = messages.as_array().filter(|messages| !messages.is_empty()) else {
-        return Err(AppError::invalid("messages", "must be an array of at least one message"));
+        return Err(AppError::invalid(
+            "messages",
+            "must be an array of at least one message",
+        ));
     };
     let mut images: u64 = 0;
     for (index, message) in messages.iter().enumerate() {
         let path = || format!("messages[{index}]");
-        let Some(message) = message.as_object() else { return Err(AppError::invalid(&path(), "must be an object")) };
+        let Some(message) = message.as_object() else {
+            return Err(AppError::invalid(&path(), "must be an object"));
+        };
         if !message.get("role").is_some_and(Value::is_string) {
             return Err(AppError::invalid(&format!("{}.role", path()), "must be a string"));
         }
@@ -160,11 +211,17 @@ fn check_messages(messages: Option<&Value>) -> Result<u64, AppError> {
                 }
             }
             Some(_) => {
-                return Err(AppError::invalid(&format!("{}.content", path()), "must be a string, an array or null"));
+                return Err(AppError::invalid(
+                    &format!("{}.content", path()),
+                    "must be a string, an array or null",
+                ));
             }
         }
         if message.get("audio").is_some_and(|audio| !audio.is_null()) {
-            return Err(AppError::invalid(&format!("{}.audio", path()), "audio is not sold here"));
+            return Err(AppError::invalid(
+                &format!("{}.audio", path()),
+                "audio is not sold here",
+            ));
         }
     }
     Ok(images)
@@ -183,26 +240,42 @@ fn check_part(part: &Value, path: &str) -> Result<bool, AppError> {
         }
         Some("refusal") => Ok(false),
         Some("image_url") => {
-            let url = part.get("image_url").and_then(|image| image.get("url")).and_then(Value::as_str);
+            let url = part
+                .get("image_url")
+                .and_then(|image| image.get("url"))
+                .and_then(Value::as_str);
             // The address is the provider's to fetch; nothing here opens it.
             if url.is_some_and(|url| url.starts_with("https://") || url.starts_with("data:image/")) {
                 Ok(true)
             } else {
-                Err(AppError::invalid(&format!("{path}.image_url.url"), "must be an https: or data:image/ URL"))
+                Err(AppError::invalid(
+                    &format!("{path}.image_url.url"),
+                    "must be an https: or data:image/ URL",
+                ))
             }
         }
-        Some(_) => Err(AppError::invalid(&format!("{path}.type"), "only text and image_url parts are sold here")),
+        Some(_) => Err(AppError::invalid(
+            &format!("{path}.type"),
+            "only text and image_url parts are sold here",
+        )),
         None => Err(AppError::invalid(&format!("{path}.type"), "must be a string")),
     }
 }
 
 fn check_tools(body: &Map<String, Value>) -> Result<(), AppError> {
-    let Some(tools) = body.get("tools").filter(|tools| !tools.is_null()) else { return Ok(()) };
-    let Some(tools) = tools.as_array() else { return Err(AppError::invalid("tools", "must be an array")) };
+    let Some(tools) = body.get("tools").filter(|tools| !tools.is_null()) else {
+        return Ok(());
+    };
+    let Some(tools) = tools.as_array() else {
+        return Err(AppError::invalid("tools", "must be an array"));
+    };
     for (index, tool) in tools.iter().enumerate() {
         // Tools that a provider runs itself (search, code) have prices of their own.
         if tool.get("type").and_then(Value::as_str) != Some("function") {
-            return Err(AppError::invalid(&format!("tools[{index}].type"), "only function tools are sold here"));
+            return Err(AppError::invalid(
+                &format!("tools[{index}].type"),
+                "only function tools are sold here",
+            ));
         }
     }
     Ok(())
@@ -212,7 +285,10 @@ fn refuse_unless(body: &Map<String, Value>, field: &str, allowed: &[&str]) -> Re
     match body.get(field) {
         None | Some(Value::Null) => Ok(()),
         Some(Value::String(value)) if allowed.contains(&value.as_str()) => Ok(()),
-        Some(_) => Err(AppError::invalid(field, format!("must be one of {}", allowed.join(", ")))),
+        Some(_) => Err(AppError::invalid(
+            field,
+            format!("must be one of {}", allowed.join(", ")),
+        )),
     }
 }
 
@@ -229,7 +305,10 @@ fn integer(body: &Map<String, Value>, field: &str, min: u64, max: u64) -> Result
         None | Some(Value::Null) => Ok(None),
         Some(value) => match value.as_u64() {
             Some(value) if (min..=max).contains(&value) => Ok(Some(value)),
-            _ => Err(AppError::invalid(field, format!("must be an integer from {min} to {max}"))),
+            _ => Err(AppError::invalid(
+                field,
+                format!("must be an integer from {min} to {max}"),
+            )),
         },
     }
 }
@@ -239,9 +318,10 @@ fn output_budget(body: &Map<String, Value>) -> Result<Option<(u64, &'static str)
     let old = integer(body, "max_tokens", 1, MAX)?;
     let new = integer(body, "max_completion_tokens", 1, MAX)?;
     match (old, new) {
-        (Some(old), Some(new)) if old != new => {
-            Err(AppError::invalid("max_completion_tokens", "must equal max_tokens when both are sent"))
-        }
+        (Some(old), Some(new)) if old != new => Err(AppError::invalid(
+            "max_completion_tokens",
+            "must equal max_tokens when both are sent",
+        )),
         (_, Some(budget)) => Ok(Some((budget, "max_completion_tokens"))),
         (Some(budget), None) => Ok(Some((budget, "max_tokens"))),
         (None, None) => Ok(None),
@@ -253,7 +333,9 @@ mod tests {
     use super::*;
 
     fn code(body: &Value) -> Option<ErrorCode> {
-        ChatRequest::parse(body.to_string().as_bytes()).err().map(|error| error.code)
+        ChatRequest::parse(body.to_string().as_bytes())
+            .err()
+            .map(|error| error.code)
     }
 
     // Fault matrix 94, 95, 98
@@ -266,24 +348,53 @@ mod tests {
         };
         let bad = Some(ErrorCode::ValidationError);
         for (field, value) in [
-            ("best_of", json!(2)), ("service_tier", json!("priority")), ("web_search_options", json!({})),
-            ("models", json!(["a"])), ("provider", json!({})), ("modalities", json!(["text", "audio"])),
-            ("prediction", json!({})), ("store", json!(true)), ("n", json!(0)), ("n", json!(1.5)), ("n", json!(129)),
-            ("max_tokens", json!(0)), ("max_tokens", json!(-1)), ("max_tokens", json!(1.5)),
-            ("max_tokens", json!(9_223_372_036_854_775_808_u64)), ("max_tokens", json!("5")), ("stream", json!("yes")),
-            ("messages", json!([])), ("messages", json!("hi")), ("messages", json!([1])), ("model", json!(3)),
+            ("best_of", json!(2)),
+            ("service_tier", json!("priority")),
+            ("web_search_options", json!({})),
+            ("models", json!(["a"])),
+            ("provider", json!({})),
+            ("modalities", json!(["text", "audio"])),
+            ("prediction", json!({})),
+            ("store", json!(true)),
+            ("n", json!(0)),
+            ("n", json!(1.5)),
+            ("n", json!(129)),
+            ("max_tokens", json!(0)),
+            ("max_tokens", json!(-1)),
+            ("max_tokens", json!(1.5)),
+            ("max_tokens", json!(9_223_372_036_854_775_808_u64)),
+            ("max_tokens", json!("5")),
+            ("stream", json!("yes")),
+            ("messages", json!([])),
+            ("messages", json!("hi")),
+            ("messages", json!([1])),
+            ("model", json!(3)),
             ("tools", json!([{ "type": "web_search" }])),
         ] {
             assert_eq!(with(field, value.clone()), bad, "{field} {value}");
         }
         for (field, value) in [
-            ("n", json!(2)), ("service_tier", json!("default")), ("store", json!(false)), ("user", json!("x")),
-            ("modalities", json!(["text"])), ("max_tokens", json!(1)), ("anything_new", json!({ "a": 1 })),
-            ("tools", json!([{ "type": "function", "function": { "name": "f" } }])),
+            ("n", json!(2)),
+            ("service_tier", json!("default")),
+            ("store", json!(false)),
+            ("user", json!("x")),
+            ("modalities", json!(["text"])),
+            ("max_tokens", json!(1)),
+            ("anything_new", json!({ "a": 1 })),
+            (
+                "tools",
+                json!([{ "type": "function", "function": { "name": "f" } }]),
+            ),
         ] {
             assert_eq!(with(field, value.clone()), None, "{field} {value}");
         }
-        for url in ["http://169.254.169.254/", "file:///etc/passwd", "gopher://x", "http://[::ffff:127.0.0.1]/", "data:text/html,x"] {
+        for url in [
+            "http://169.254.169.254/",
+            "file:///etc/passwd",
+            "gopher://x",
+            "http://[::ffff:127.0.0.1]/",
+            "data:text/html,x",
+        ] {
             let part = json!([{ "role": "user", "content": [{ "type": "image_url", "image_url": { "url": url } }] }]);
             assert_eq!(with("messages", part), bad, "{url}");
         }
@@ -291,9 +402,7 @@ mod tests {
 
     #[test]
     fn the_two_output_budgets_must_agree() {
-        let body = |a: u64, b: u64| {
-            json!({ "model": "m", "messages": [{ "role": "user" }], "max_tokens": a, "max_completion_tokens": b })
-        };
+        let body = |a: u64, b: u64| json!({ "model": "m", "messages": [{ "role": "user" }], "max_tokens": a, "max_completion_tokens": b });
         assert_eq!(code(&body(5, 6)), Some(ErrorCode::ValidationError));
         assert_eq!(code(&body(5, 5)), None);
     }

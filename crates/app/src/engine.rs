@@ -14,7 +14,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{CallId, CommandId, TenantId};
-use turnpike_core::ledger::command::{Capture, Drift, DriftKind, NewHold, OutcomeKind, Release, StoredOutcome};
+use turnpike_core::ledger::command::{
+    Capture, Drift, DriftKind, NewHold, OutcomeKind, Release, StoredOutcome,
+};
 use turnpike_core::ledger::{Action, CallRef, Command, Outcome, Rejection};
 use turnpike_core::money::{CreditsPerDollar, Micros};
 use turnpike_core::pricing::Charge;
@@ -116,7 +118,10 @@ impl Engine {
 
     /// The calls this process works on; the sweeper leaves them alone.
     pub fn is_live(&self, call: CallId) -> bool {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner).contains(&call)
+        self.live
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(&call)
     }
 
     /// How many calls this process works on.
@@ -176,11 +181,19 @@ impl Engine {
             loop_id: hold.loop_id.clone(),
         };
         // Registered before the hold exists, so that no sweep can find it unregistered.
-        self.live.lock().unwrap_or_else(PoisonError::into_inner).insert(call.call);
+        self.live
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(call.call);
         let outcome = self.submit(tenant, Action::Hold(Box::new(hold))).await;
         fail_point!("after-hold");
         match outcome {
-            Ok(Outcome::Held(_)) => Ok(Ok(Admitted { tenant, rate, call, hold: charge })),
+            Ok(Outcome::Held(_)) => Ok(Ok(Admitted {
+                tenant,
+                rate,
+                call,
+                hold: charge,
+            })),
             Ok(Outcome::Existing(subject)) => {
                 self.forget(call.call);
                 Ok(Err(CallId(subject)))
@@ -197,7 +210,10 @@ impl Engine {
     }
 
     fn forget(&self, call: CallId) {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&call);
+        self.live
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&call);
     }
 
     /// Runs the work after the hold in a task of its own and waits for its answer.
@@ -208,24 +224,32 @@ impl Engine {
     {
         let (answer, answered) = oneshot::channel();
         let work = work(self.clone(), answer);
-        let guard = LiveGuard { engine: self.clone(), call };
+        let guard = LiveGuard {
+            engine: self.clone(),
+            call,
+        };
         self.tasks.spawn(async move {
             work.await;
             drop(guard);
         });
-        answered.await.unwrap_or_else(|_dropped| Err(AppError::internal(&"a call ended without an answer")))
+        answered
+            .await
+            .unwrap_or_else(|_dropped| Err(AppError::internal(&"a call ended without an answer")))
     }
 
     /// Marks the call as about to be sent.
     pub(crate) async fn mark_dispatched(&self, admitted: &Admitted) -> Result<(), AppError> {
         fail_point!("before-dispatch-marker");
-        let marked = self.submit(admitted.tenant, Action::MarkDispatched(admitted.call.clone())).await;
+        let marked = self
+            .submit(admitted.tenant, Action::MarkDispatched(admitted.call.clone()))
+            .await;
         fail_point!("after-dispatch-marker");
         match marked {
             Ok(_) => Ok(()),
             Err(error) => {
                 // Nothing was sent, whatever became of the marker.
-                self.release(admitted, ErrorCode::ServiceUnavailable, None, None).await;
+                self.release(admitted, ErrorCode::ServiceUnavailable, None, None)
+                    .await;
                 Err(AppError::from_submit(&error, admitted.rate))
             }
         }
@@ -242,12 +266,15 @@ impl Engine {
             drift: done.drift,
             outcome: Some(outcome),
         };
-        let captured = self.submit_end(admitted.tenant, Action::Capture(Box::new(capture))).await;
+        let captured = self
+            .submit_end(admitted.tenant, Action::Capture(Box::new(capture)))
+            .await;
         fail_point!("after-capture");
         match captured {
-            Ok(Outcome::Captured { charged, balance }) => {
-                Ok(Answer::Json { body: done.body, receipt: receipt(admitted, charged, balance.posted) })
-            }
+            Ok(Outcome::Captured { charged, balance }) => Ok(Answer::Json {
+                body: done.body,
+                receipt: receipt(admitted, charged, balance.posted),
+            }),
             Ok(_) => Err(AppError::internal(&"a capture was answered by another outcome")),
             Err(SubmitError::Rejected(Rejection::HoldNotOpen(_))) => Err(AppError::new(
                 ErrorCode::UpstreamTimeout,
@@ -266,7 +293,12 @@ impl Engine {
         drift: Option<Drift>,
     ) {
         let outcome = stored.map(|error| self.stored(OutcomeKind::Failure, failure_document(error)));
-        let release = Release { call: admitted.call.clone(), failure: code.as_str().into(), outcome, drift };
+        let release = Release {
+            call: admitted.call.clone(),
+            failure: code.as_str().into(),
+            outcome,
+            drift,
+        };
         if let Err(error) = self.submit_end(admitted.tenant, Action::Release(release)).await {
             // The sweeper ends it later, in the customer's favour.
             tracing::error!(call = %admitted.call.call, %error, "a hold was not released");
@@ -293,7 +325,10 @@ impl Engine {
         StoredOutcome {
             kind,
             body: keep.then_some(body),
-            expires_at: self.environment.now().plus_millis(self.settings.outcome_retention_ms),
+            expires_at: self
+                .environment
+                .now()
+                .plus_millis(self.settings.outcome_retention_ms),
         }
     }
 }
@@ -325,35 +360,52 @@ pub(crate) const fn receipt(admitted: &Admitted, charged: Micros, balance: Micro
 /// What the caller is told about a provider's failure.
 pub(crate) fn upstream_failure(error: &UpstreamError) -> AppError {
     match error {
-        UpstreamError::Status { status: status @ (400 | 422), body, .. } => {
-            let message = provider_message(body).unwrap_or_else(|| "the provider refused the request".to_owned());
+        UpstreamError::Status {
+            status: status @ (400 | 422),
+            body,
+            ..
+        } => {
+            let message =
+                provider_message(body).unwrap_or_else(|| "the provider refused the request".to_owned());
             AppError::new(ErrorCode::ValidationError, message).with("upstreamStatus", *status)
         }
-        UpstreamError::Status { status, retry_after, .. } => {
-            let failure = AppError::new(ErrorCode::UpstreamError, "the provider failed; nothing was charged")
-                .with("upstreamStatus", *status);
+        UpstreamError::Status {
+            status, retry_after, ..
+        } => {
+            let failure = AppError::new(
+                ErrorCode::UpstreamError,
+                "the provider failed; nothing was charged",
+            )
+            .with("upstreamStatus", *status);
             match retry_after {
                 Some(wait) => failure.retry_after(wait.as_secs().max(1)),
                 None => failure,
             }
         }
-        UpstreamError::Timeout { .. } => {
-            AppError::new(ErrorCode::UpstreamTimeout, "the provider did not answer in time; nothing was charged")
-        }
-        UpstreamError::NotSent { .. } => {
-            AppError::new(ErrorCode::UpstreamError, "the provider cannot be reached; nothing was charged")
-                .retry_after(1)
-        }
-        UpstreamError::BadResponse { .. } | UpstreamError::Interrupted { .. } => {
-            AppError::new(ErrorCode::UpstreamError, "the provider's answer was unusable; nothing was charged")
-        }
+        UpstreamError::Timeout { .. } => AppError::new(
+            ErrorCode::UpstreamTimeout,
+            "the provider did not answer in time; nothing was charged",
+        ),
+        UpstreamError::NotSent { .. } => AppError::new(
+            ErrorCode::UpstreamError,
+            "the provider cannot be reached; nothing was charged",
+        )
+        .retry_after(1),
+        UpstreamError::BadResponse { .. } | UpstreamError::Interrupted { .. } => AppError::new(
+            ErrorCode::UpstreamError,
+            "the provider's answer was unusable; nothing was charged",
+        ),
     }
 }
 
 /// The provider's own words about a bad request, which the caller needs to mend it.
 fn provider_message(body: &[u8]) -> Option<String> {
     let body: Value = serde_json::from_slice(body).ok()?;
-    let message = body.get("error").and_then(|error| error.get("message")).or_else(|| body.get("message"))?.as_str()?;
+    let message = body
+        .get("error")
+        .and_then(|error| error.get("message"))
+        .or_else(|| body.get("message"))?
+        .as_str()?;
     Some(message.chars().filter(|c| !c.is_control()).take(500).collect())
 }
 
@@ -370,8 +422,13 @@ fn failure_document(error: &AppError) -> Bytes {
 pub(crate) fn stored_failure(document: &[u8]) -> AppError {
     let document: Value = serde_json::from_slice(document).unwrap_or_default();
     let text = |name: &str| document.get(name).and_then(Value::as_str);
-    let code = text("code").and_then(ErrorCode::parse).unwrap_or(ErrorCode::UpstreamError);
-    let mut error = AppError::new(code, text("message").unwrap_or("the call failed; nothing was charged"));
+    let code = text("code")
+        .and_then(ErrorCode::parse)
+        .unwrap_or(ErrorCode::UpstreamError);
+    let mut error = AppError::new(
+        code,
+        text("message").unwrap_or("the call failed; nothing was charged"),
+    );
     if let Some(Value::Object(members)) = document.get("members") {
         error.members.clone_from(members);
     }

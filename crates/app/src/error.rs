@@ -26,7 +26,13 @@ pub struct AppError {
 impl AppError {
     /// An error of `code`.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), members: Map::new(), retry_after_secs: None, replayed: false }
+        Self {
+            code,
+            message: message.into(),
+            members: Map::new(),
+            retry_after_secs: None,
+            replayed: false,
+        }
     }
 
     /// Adds a member to the body.
@@ -52,8 +58,11 @@ impl AppError {
 
     /// The service cannot work right now.
     pub fn unavailable() -> Self {
-        Self::new(ErrorCode::ServiceUnavailable, "the service cannot take calls right now; nothing was charged")
-            .retry_after(1)
+        Self::new(
+            ErrorCode::ServiceUnavailable,
+            "the service cannot take calls right now; nothing was charged",
+        )
+        .retry_after(1)
     }
 
     /// A defect; `context` goes to the log only.
@@ -65,12 +74,16 @@ impl AppError {
     /// What a refused ledger command means to the caller.
     pub fn from_rejection(rejection: &Rejection, rate: CreditsPerDollar) -> Self {
         match rejection {
-            Rejection::InsufficientCredits { required, available } => {
-                Self::new(ErrorCode::InsufficientCredits, "the available balance does not cover this call")
-                    .with("requiredCredits", rate.credits(*required).to_string())
-                    .with("availableCredits", rate.credits(*available).to_string())
-                    .with("hint", "add credits, lower max_tokens, or wait for running calls to settle")
-            }
+            Rejection::InsufficientCredits { required, available } => Self::new(
+                ErrorCode::InsufficientCredits,
+                "the available balance does not cover this call",
+            )
+            .with("requiredCredits", rate.credits(*required).to_string())
+            .with("availableCredits", rate.credits(*available).to_string())
+            .with(
+                "hint",
+                "add credits, lower max_tokens, or wait for running calls to settle",
+            ),
             Rejection::ClaimConflict => Self::new(
                 ErrorCode::IdempotencyKeyConflict,
                 "this idempotency key was used for a different request",
@@ -81,13 +94,19 @@ impl AppError {
             Rejection::UnknownEndUser => Self::new(ErrorCode::EndUserNotFound, "there is no such end user"),
             Rejection::EndUserRetired => Self::new(ErrorCode::EndUserRetired, "the end user was retired"),
             Rejection::AccountFrozen => Self::new(ErrorCode::AccountFrozen, "the balance is frozen"),
-            Rejection::SpendLimitExceeded { scope, limit, spent, resets_at } => {
-                Self::new(ErrorCode::SpendLimitExceeded, format!("the spend limit per {} is reached", scope.as_str()))
-                    .with("scope", scope.as_str())
-                    .with("limitUsd", limit.to_string())
-                    .with("spentUsd", spent.to_string())
-                    .with("resetsAt", resets_at.map(|at| at.to_string()))
-            }
+            Rejection::SpendLimitExceeded {
+                scope,
+                limit,
+                spent,
+                resets_at,
+            } => Self::new(
+                ErrorCode::SpendLimitExceeded,
+                format!("the spend limit per {} is reached", scope.as_str()),
+            )
+            .with("scope", scope.as_str())
+            .with("limitUsd", limit.to_string())
+            .with("spentUsd", spent.to_string())
+            .with("resetsAt", resets_at.map(|at| at.to_string())),
             Rejection::LoopCallsExceeded { limit, calls } => {
                 Self::new(ErrorCode::SpendLimitExceeded, "the loop has used all its calls")
                     .with("scope", "loop")
@@ -99,11 +118,14 @@ impl AppError {
                 "the end user's policy counts loops: send the loop id header",
             ),
             Rejection::Overflow => Self::new(ErrorCode::ValidationError, "the amount is too large"),
-            Rejection::NotPositive => Self::new(ErrorCode::ValidationError, "the amount must be more than zero"),
-            Rejection::UnknownTenant => Self::new(ErrorCode::NotFound, "there is no such workspace"),
-            Rejection::UnknownHold | Rejection::HoldNotOpen(_) | Rejection::Mismatch(_) | Rejection::NotLoaded(_) => {
-                Self::internal(rejection)
+            Rejection::NotPositive => {
+                Self::new(ErrorCode::ValidationError, "the amount must be more than zero")
             }
+            Rejection::UnknownTenant => Self::new(ErrorCode::NotFound, "there is no such workspace"),
+            Rejection::UnknownHold
+            | Rejection::HoldNotOpen(_)
+            | Rejection::Mismatch(_)
+            | Rejection::NotLoaded(_) => Self::internal(rejection),
         }
     }
 
@@ -141,10 +163,15 @@ impl From<PriceError> for AppError {
     fn from(error: PriceError) -> Self {
         match error {
             PriceError::BadArguments { message } => Self::new(ErrorCode::ValidationError, message),
-            PriceError::Overflow => Self::new(ErrorCode::ValidationError, "the price of this call is too large"),
+            PriceError::Overflow => {
+                Self::new(ErrorCode::ValidationError, "the price of this call is too large")
+            }
             PriceError::Unpriced { .. } | PriceError::Invalid { .. } => {
                 tracing::warn!(%error, "a call could not be priced");
-                Self::new(ErrorCode::PriceUnavailable, "there is no price for this call, so it is not sold")
+                Self::new(
+                    ErrorCode::PriceUnavailable,
+                    "there is no price for this call, so it is not sold",
+                )
             }
         }
     }

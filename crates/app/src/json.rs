@@ -18,7 +18,9 @@ use crate::error::AppError;
 pub fn parse_object(bytes: &[u8]) -> Result<Map<String, Value>, AppError> {
     match parse(bytes)? {
         Value::Object(map) => Ok(map),
-        _ => Err(AppError::new(ErrorCode::InvalidJson, "the body must be a JSON object")),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Err(
+            AppError::new(ErrorCode::InvalidJson, "the body must be a JSON object"),
+        ),
     }
 }
 
@@ -28,7 +30,10 @@ pub fn parse_object(bytes: &[u8]) -> Result<Map<String, Value>, AppError> {
 /// `INVALID_JSON`.
 pub fn parse(bytes: &[u8]) -> Result<Value, AppError> {
     let invalid = |error: serde_json::Error| {
-        AppError::new(ErrorCode::InvalidJson, format!("the body is not valid JSON: {error}"))
+        AppError::new(
+            ErrorCode::InvalidJson,
+            format!("the body is not valid JSON: {error}"),
+        )
     };
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = UniqueKeys.deserialize(&mut deserializer).map_err(invalid)?;
@@ -66,7 +71,9 @@ impl<'de> Visitor<'de> for UniqueKeys {
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
-        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("number out of range"))
+        Number::from_f64(value)
+            .map(Value::Number)
+            .ok_or_else(|| E::custom("number out of range"))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
@@ -113,8 +120,18 @@ mod tests {
         let twice = r#"{"model":"a","model":"b"}"#;
         let nested_twice = r#"{"a":[{"max_tokens":1,"max_tokens":2}]}"#;
         for bad in [
-            deep.as_str(), twice, nested_twice, "{} x", "", "{", "[1]", "\"x\"", "{\"a\":1e999}", "{\"a\":\"\\ud800\"}",
-            "{\"a\":NaN}", "{'a':1}",
+            deep.as_str(),
+            twice,
+            nested_twice,
+            "{} x",
+            "",
+            "{",
+            "[1]",
+            "\"x\"",
+            "{\"a\":1e999}",
+            "{\"a\":\"\\ud800\"}",
+            "{\"a\":NaN}",
+            "{'a':1}",
         ] {
             let error = parse_object(bad.as_bytes()).unwrap_err();
             assert_eq!(error.code, ErrorCode::InvalidJson);

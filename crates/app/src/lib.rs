@@ -18,6 +18,7 @@ mod replay;
 mod sandbox;
 mod stream;
 pub mod sweeper;
+mod tools;
 
 pub use auth::{Actor, ActorCredential, Authenticator};
 pub use calls::{CallContext, CallDesk};

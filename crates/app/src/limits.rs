@@ -32,7 +32,10 @@ impl<K: Hash + Eq + Clone> RateLimits<K> {
         let class = |limit| {
             NonZeroU32::new(limit).map(|limit| (limit.get(), RateLimiter::keyed(Quota::per_minute(limit))))
         };
-        Self { classes: [class(calls), class(reads), class(mutations)], clock: DefaultClock::default() }
+        Self {
+            classes: [class(calls), class(reads), class(mutations)],
+            clock: DefaultClock::default(),
+        }
     }
 
     /// Takes one request of `class` from the bucket of `key`.
@@ -46,9 +49,14 @@ impl<K: Hash + Eq + Clone> RateLimits<K> {
             LimitClass::Read => reads,
             LimitClass::Mutation => mutations,
         };
-        let Some((limit, limiter)) = limiter else { return Ok(()) };
+        let Some((limit, limiter)) = limiter else {
+            return Ok(());
+        };
         limiter.check_key(key).map_err(|not_yet| {
-            let wait = not_yet.wait_time_from(self.clock.now()).as_secs().saturating_add(1);
+            let wait = not_yet
+                .wait_time_from(self.clock.now())
+                .as_secs()
+                .saturating_add(1);
             AppError::new(ErrorCode::RateLimited, "too many requests with this credential")
                 .with("limitPerMinute", *limit)
                 .retry_after(wait)

@@ -10,7 +10,8 @@ use serde_json::Value;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::money::PicoUsd;
 use turnpike_core::pricing::{
-    Catalogue, Charge, CompiledEndpointPrice, EffectiveMarkup, Markup, MarkupLevels, ModelPrice, PriceError, charge,
+    Catalogue, Charge, CompiledEndpointPrice, EffectiveMarkup, Markup, MarkupLevels, ModelPrice, PriceError,
+    charge,
 };
 use turnpike_core::usage::Usage;
 use turnpike_store::{ApiKey, PriceRow, Store, Tenant};
@@ -30,7 +31,7 @@ pub struct ProviderEntry {
     /// The models it serves, by the id that callers use.
     pub models: Vec<ModelEntry>,
     /// The tools it serves, by name.
-    pub tools: BTreeMap<String, ToolEntry>,
+    pub tools: BTreeMap<String, Arc<ToolEntry>>,
 }
 
 /// A model of a provider.
@@ -111,7 +112,10 @@ impl FrozenPrice {
 /// The record of a tool's price.
 pub fn tool_price_json(base: PicoUsd, markup: &EffectiveMarkup) -> String {
     let base = turnpike_core::pricing::format_usd(base);
-    format!(r#"{{"baseUsd":"{base}","markupBps":{},"flatUsd":"{}"}}"#, markup.bps, markup.flat)
+    format!(
+        r#"{{"baseUsd":"{base}","markupBps":{},"flatUsd":"{}"}}"#,
+        markup.bps, markup.flat
+    )
 }
 
 /// The prices of one revision.
@@ -145,10 +149,19 @@ pub struct Shelf {
 impl Shelf {
     /// A shelf of `providers`, in the order in which they are asked for a model; prices are loaded later.
     pub fn new(providers: Vec<ProviderEntry>) -> Self {
-        let order: Vec<String> = providers.iter().map(|entry| entry.provider.id().to_owned()).collect();
-        let providers =
-            providers.into_iter().map(|entry| (entry.provider.id().to_owned(), Arc::new(entry))).collect();
-        Self { providers, order, prices: RwLock::default() }
+        let order: Vec<String> = providers
+            .iter()
+            .map(|entry| entry.provider.id().to_owned())
+            .collect();
+        let providers = providers
+            .into_iter()
+            .map(|entry| (entry.provider.id().to_owned(), Arc::new(entry)))
+            .collect();
+        Self {
+            providers,
+            order,
+            prices: RwLock::default(),
+        }
     }
 
     fn book(&self) -> Arc<PriceBook> {
@@ -174,13 +187,22 @@ impl Shelf {
                     continue;
                 }
             };
-            let rates_json = serde_json::to_string(&price.rates).map_err(|error| AppError::internal(&error))?;
-            let model = Arc::new(PricedModel { price: price.clone(), rates_json });
+            let rates_json =
+                serde_json::to_string(&price.rates).map_err(|error| AppError::internal(&error))?;
+            let model = Arc::new(PricedModel {
+                price: price.clone(),
+                rates_json,
+            });
             priced.insert((price.provider.clone(), price.model.clone()), model);
-            catalogue.insert(price).map_err(|error| AppError::internal(&error))?;
+            catalogue
+                .insert(price)
+                .map_err(|error| AppError::internal(&error))?;
         }
-        *self.prices.write().unwrap_or_else(PoisonError::into_inner) =
-            Arc::new(PriceBook { revision, catalogue, priced });
+        *self.prices.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(PriceBook {
+            revision,
+            catalogue,
+            priced,
+        });
         Ok(())
     }
 
@@ -202,8 +224,13 @@ impl Shelf {
         let book = self.book();
         let mut unpriced = false;
         for entry in self.providers() {
-            let id = model.strip_prefix(entry.provider.id()).and_then(|rest| rest.strip_prefix('/')).unwrap_or(model);
-            let Some(found) = entry.models.iter().find(|known| known.id == id) else { continue };
+            let id = model
+                .strip_prefix(entry.provider.id())
+                .and_then(|rest| rest.strip_prefix('/'))
+                .unwrap_or(model);
+            let Some(found) = entry.models.iter().find(|known| known.id == id) else {
+                continue;
+            };
             let key = (entry.prices_from.clone(), found.upstream.clone());
             let Some(priced) = book.priced.get(&key) else {
                 unpriced = true;
@@ -217,11 +244,20 @@ impl Shelf {
             });
         }
         if unpriced {
-            return Err(AppError::new(ErrorCode::PriceUnavailable, "the model has no price, so it is not sold"));
+            return Err(AppError::new(
+                ErrorCode::PriceUnavailable,
+                "the model has no price, so it is not sold",
+            ));
         }
         let shown: String = model.chars().take(100).collect();
-        Err(AppError::new(ErrorCode::ModelNotSupported, format!("there is no model {shown:?} here"))
-            .with("details", serde_json::json!([{ "path": "model", "message": "unknown model" }])))
+        Err(AppError::new(
+            ErrorCode::ModelNotSupported,
+            format!("there is no model {shown:?} here"),
+        )
+        .with(
+            "details",
+            serde_json::json!([{ "path": "model", "message": "unknown model" }]),
+        ))
     }
 
     /// Every model that can be called, with its price.
@@ -230,7 +266,10 @@ impl Shelf {
         let mut offers = Vec::new();
         for entry in self.providers() {
             for model in &entry.models {
-                if let Some(priced) = book.priced.get(&(entry.prices_from.clone(), model.upstream.clone())) {
+                if let Some(priced) = book
+                    .priced
+                    .get(&(entry.prices_from.clone(), model.upstream.clone()))
+                {
                     offers.push(Offer {
                         entry: entry.clone(),
                         upstream_model: model.upstream.clone(),
@@ -247,28 +286,44 @@ impl Shelf {
     ///
     /// # Errors
     /// `ENDPOINT_NOT_FOUND`.
-    pub fn tool(&self, provider: &str, endpoint: &str) -> Result<(Arc<ProviderEntry>, &ToolEntry), AppError> {
-        let not_found = || AppError::new(ErrorCode::EndpointNotFound, "there is no such provider or endpoint");
+    pub fn tool(
+        &self,
+        provider: &str,
+        endpoint: &str,
+    ) -> Result<(Arc<ProviderEntry>, Arc<ToolEntry>), AppError> {
+        let not_found = || {
+            AppError::new(
+                ErrorCode::EndpointNotFound,
+                "there is no such provider or endpoint",
+            )
+        };
         let entry = self.providers.get(provider).ok_or_else(not_found)?;
         let tool = entry.tools.get(endpoint).ok_or_else(not_found)?;
-        Ok((entry.clone(), tool))
+        Ok((entry.clone(), tool.clone()))
     }
 }
 
 fn parse_price(row: &PriceRow) -> Result<ModelPrice, AppError> {
-    let price: ModelPrice = serde_json::from_str(&row.document).map_err(|error| AppError::internal(&error))?;
+    let price: ModelPrice =
+        serde_json::from_str(&row.document).map_err(|error| AppError::internal(&error))?;
     price.validate()?;
     Ok(price)
 }
 
 /// The markup on a call of an end user through `key`: most specific level first.
 pub fn end_user_markup(tenant: &Tenant, key: &ApiKey, provider: &str, slug: &str) -> EffectiveMarkup {
-    let own = Markup { markup_bps: key.pricing.markup_bps, flat: key.pricing.flat_markup_usdc };
+    let own = Markup {
+        markup_bps: key.pricing.markup_bps,
+        flat: key.pricing.flat_markup_usdc,
+    };
     let for_endpoint = key.pricing.endpoints.get(slug).copied().unwrap_or(Markup::NONE);
     let pricing = &tenant.settings.pricing;
     let levels = MarkupLevels {
         // Within the key its entry for the endpoint is the more specific one.
-        key: Markup { markup_bps: for_endpoint.markup_bps.or(own.markup_bps), flat: for_endpoint.flat.or(own.flat) },
+        key: Markup {
+            markup_bps: for_endpoint.markup_bps.or(own.markup_bps),
+            flat: for_endpoint.flat.or(own.flat),
+        },
         endpoint: pricing.endpoints.get(slug).copied().unwrap_or(Markup::NONE),
         provider: pricing.providers.get(provider).copied().unwrap_or(Markup::NONE),
         global: pricing.global,
@@ -286,6 +341,9 @@ pub fn require_enabled(key: &ApiKey, provider: &str, slug: &str) -> Result<(), A
     if enabled.iter().any(|entry| entry == slug || *entry == all) {
         Ok(())
     } else {
-        Err(AppError::new(ErrorCode::EndpointDisabled, format!("{slug} is not enabled for this key")))
+        Err(AppError::new(
+            ErrorCode::EndpointDisabled,
+            format!("{slug} is not enabled for this key"),
+        ))
     }
 }

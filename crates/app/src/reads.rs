@@ -65,9 +65,16 @@ impl Reader {
         if let Payer::EndUser(id) = payer
             && self.store.find_end_user(tenant.id, id).await?.is_none()
         {
-            return Err(AppError::new(ErrorCode::EndUserNotFound, "there is no such end user"));
+            return Err(AppError::new(
+                ErrorCode::EndUserNotFound,
+                "there is no such end user",
+            ));
         }
-        let account = self.store.find_account(&payer.account(tenant.id)).await?.unwrap_or_default();
+        let account = self
+            .store
+            .find_account(&payer.account(tenant.id))
+            .await?
+            .unwrap_or_default();
         Ok(BalanceView {
             usd: account.posted.to_string(),
             credits: tenant.credits_per_dollar.credits(account.posted).to_string(),
@@ -91,15 +98,25 @@ impl Reader {
         let before_seq = match cursor {
             None => None,
             Some(text) => Some(text.parse::<i64>().ok().filter(|seq| *seq > 0).ok_or_else(|| {
-                AppError::new(ErrorCode::CursorInvalid, "the cursor is none that this list gave out")
+                AppError::new(
+                    ErrorCode::CursorInvalid,
+                    "the cursor is none that this list gave out",
+                )
             })?),
         };
-        let filter = EntryFilter { payer, before_seq, limit: limit.saturating_add(1) };
+        let filter = EntryFilter {
+            payer,
+            before_seq,
+            limit: limit.saturating_add(1),
+        };
         let mut transfers = self.store.list_transfers(actor.tenant.id, &filter).await?;
         let more = transfers.len() > usize::try_from(limit).unwrap_or(usize::MAX);
         transfers.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         let next_cursor = transfers.last().filter(|_| more).map(|last| last.seq.to_string());
-        let entries = transfers.iter().map(|transfer| entry(&actor.tenant, filter.payer.as_ref(), transfer)).collect();
+        let entries = transfers
+            .iter()
+            .map(|transfer| entry(&actor.tenant, filter.payer.as_ref(), transfer))
+            .collect();
         Ok(EntryPage { entries, next_cursor })
     }
 
@@ -107,7 +124,12 @@ impl Reader {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn usage(&self, actor: &Actor, group: UsageGroup, filter: &UsageFilter) -> Result<Vec<Value>, AppError> {
+    pub async fn usage(
+        &self,
+        actor: &Actor,
+        group: UsageGroup,
+        filter: &UsageFilter,
+    ) -> Result<Vec<Value>, AppError> {
         let rows = self.store.usage(actor.tenant.id, group, filter).await?;
         Ok(rows.iter().map(|row| usage(&actor.tenant, group, row)).collect())
     }
@@ -139,11 +161,21 @@ impl Reader {
     ) -> Result<(Bytes, usize, OutcomeKind), AppError> {
         let hold = self.find_call(actor, call).await?;
         if !hold.is_finished() {
-            return Err(AppError::new(ErrorCode::IdempotencyInProgress, "the call is still running").retry_after(1));
+            return Err(
+                AppError::new(ErrorCode::IdempotencyInProgress, "the call is still running").retry_after(1),
+            );
         }
         let outcome = self.store.find_outcome(actor.tenant.id, call).await?;
-        let Some(StoredOutcome { kind, body: Some(body), .. }) = outcome else {
-            return Err(AppError::new(ErrorCode::ResultExpired, "the answer is not kept, or not any more"));
+        let Some(StoredOutcome {
+            kind,
+            body: Some(body),
+            ..
+        }) = outcome
+        else {
+            return Err(AppError::new(
+                ErrorCode::ResultExpired,
+                "the answer is not kept, or not any more",
+            ));
         };
         let end = offset.saturating_add(limit.min(MAX_RESULT_PAGE)).min(body.len());
         Ok((body.slice(offset.min(end)..end), body.len(), kind))
@@ -167,7 +199,8 @@ impl Reader {
                     "max_output_tokens": price.max_output_tokens,
                 });
                 if price.reasoning
-                    && let (Some(members), Some(minimum)) = (model.as_object_mut(), price.recommended_min_output_tokens)
+                    && let (Some(members), Some(minimum)) =
+                        (model.as_object_mut(), price.recommended_min_output_tokens)
                 {
                     members.insert("recommendedMinOutputTokens".to_owned(), json!(minimum));
                 }
@@ -192,8 +225,10 @@ fn entry(tenant: &Tenant, payer: Option<&Payer>, transfer: &Transfer) -> Value {
     };
     let sign = if credited { "" } else { "-" };
     let rate = tenant.credits_per_dollar;
-    let attribution: Option<Value> =
-        transfer.attribution.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let attribution: Option<Value> = transfer
+        .attribution
+        .as_deref()
+        .and_then(|text| serde_json::from_str(text).ok());
     json!({
         "id": transfer.id,
         "sequence": transfer.seq.to_string(),
@@ -216,11 +251,16 @@ fn usage(tenant: &Tenant, group: UsageGroup, row: &UsageRow) -> Value {
     let credits: Credits = tenant.credits_per_dollar.credits(row.charged);
     let label = match group {
         UsageGroup::Day => row.group.parse::<i64>().ok().map_or(Value::Null, |day| {
-            let start = turnpike_core::time::Timestamp::from_millis(day.saturating_mul(86_400_000)).to_string();
+            let start =
+                turnpike_core::time::Timestamp::from_millis(day.saturating_mul(86_400_000)).to_string();
             json!(start.get(..10))
         }),
         UsageGroup::Model | UsageGroup::Endpoint | UsageGroup::Provider | UsageGroup::EndUser => {
-            if row.group.is_empty() { Value::Null } else { json!(row.group) }
+            if row.group.is_empty() {
+                Value::Null
+            } else {
+                json!(row.group)
+            }
         }
     };
     json!({
@@ -246,8 +286,11 @@ fn call_view(tenant: &Tenant, hold: &Hold) -> Value {
     };
     let rate = tenant.credits_per_dollar;
     let net = hold.charged.saturating_sub_zero(hold.refunded);
-    let attribution: Option<Value> =
-        hold.subject.attribution.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let attribution: Option<Value> = hold
+        .subject
+        .attribution
+        .as_deref()
+        .and_then(|text| serde_json::from_str(text).ok());
     json!({
         "callId": hold.call.call,
         "status": status,

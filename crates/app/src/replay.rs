@@ -20,7 +20,9 @@ impl CallDesk {
     ) -> Result<Answer, AppError> {
         let Some(claim) = claim else { return Err(error) };
         match self.engine.store.find_claim(&claim.key).await? {
-            Some(taken) if taken.fingerprint == claim.fingerprint => self.replay(context, CallId(taken.subject)).await,
+            Some(taken) if taken.fingerprint == claim.fingerprint => {
+                self.replay(context, CallId(taken.subject)).await
+            }
             Some(_) => Err(AppError::new(
                 ErrorCode::IdempotencyKeyConflict,
                 "this idempotency key was used for a different request",
@@ -36,11 +38,16 @@ impl CallDesk {
     pub async fn replay(&self, context: &CallContext, call: CallId) -> Result<Answer, AppError> {
         let tenant = &context.actor.tenant;
         let store = &self.engine.store;
-        let Some(hold) = store.find_call(tenant.id, call).await? else { return Err(in_progress()) };
+        let Some(hold) = store.find_call(tenant.id, call).await? else {
+            return Err(in_progress());
+        };
         if !hold.is_finished() {
             return Err(in_progress());
         }
-        let account = store.find_account(&hold.call.payer.account(tenant.id)).await?.unwrap_or_default();
+        let account = store
+            .find_account(&hold.call.payer.account(tenant.id))
+            .await?
+            .unwrap_or_default();
         let receipt = Receipt {
             call,
             charged: hold.charged,
@@ -53,14 +60,26 @@ impl CallDesk {
         self.stored_answer(&hold, context, receipt).await
     }
 
-    async fn stored_answer(&self, hold: &Hold, context: &CallContext, receipt: Receipt) -> Result<Answer, AppError> {
-        let outcome = self.engine.store.find_outcome(context.actor.tenant.id, receipt.call).await?;
+    async fn stored_answer(
+        &self,
+        hold: &Hold,
+        context: &CallContext,
+        receipt: Receipt,
+    ) -> Result<Answer, AppError> {
+        let outcome = self
+            .engine
+            .store
+            .find_outcome(context.actor.tenant.id, receipt.call)
+            .await?;
         if hold.state != HoldState::Captured {
             let document = outcome.and_then(|outcome| outcome.body);
             let mut failure = document.map_or_else(
                 || {
                     let code = hold.failure.as_deref().and_then(ErrorCode::parse);
-                    AppError::new(code.unwrap_or(ErrorCode::UpstreamError), "the call failed; nothing was charged")
+                    AppError::new(
+                        code.unwrap_or(ErrorCode::UpstreamError),
+                        "the call failed; nothing was charged",
+                    )
                 },
                 |document| stored_failure(&document),
             );
@@ -87,7 +106,11 @@ impl CallDesk {
 }
 
 fn in_progress() -> AppError {
-    AppError::new(ErrorCode::IdempotencyInProgress, "the call of this idempotency key is still running").retry_after(1)
+    AppError::new(
+        ErrorCode::IdempotencyInProgress,
+        "the call of this idempotency key is still running",
+    )
+    .retry_after(1)
 }
 
 /// A receipt of a call that cost nothing and was not made.

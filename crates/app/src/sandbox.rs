@@ -7,12 +7,13 @@ use tokio::sync::mpsc;
 use turnpike_core::ids::CallId;
 use turnpike_upstream::{ChatApi, simulated};
 
-use crate::calls::{CallContext, parse_args};
+use crate::calls::CallContext;
 use crate::chat::ChatRequest;
 use crate::engine::{Answer, Engine, upstream_failure};
 use crate::error::AppError;
 use crate::providers::{ProviderEntry, Shelf, ToolEntry};
 use crate::replay::simulated_receipt;
+use crate::tools::parse_args;
 
 pub(crate) async fn chat(
     engine: &Engine,
@@ -24,11 +25,15 @@ pub(crate) async fn chat(
     let offer = shelf.model(&request.model)?;
     let (stream, wants_usage_chunk) = (request.stream, request.wants_usage_chunk);
     let body = request.bound(&offer)?.body;
-    let body: serde_json::Value = serde_json::from_slice(&body).map_err(|error| AppError::internal(&error))?;
+    let body: serde_json::Value =
+        serde_json::from_slice(&body).map_err(|error| AppError::internal(&error))?;
     let receipt = simulated_receipt(context, CallId(engine.environment.new_id()));
     if !stream {
         let completion = simulated::simulate_chat(ChatApi::ChatCompletions, &body);
-        return Ok(Answer::Json { body: completion.body, receipt });
+        return Ok(Answer::Json {
+            body: completion.body,
+            receipt,
+        });
     }
     let mut events = simulated::simulate_stream(ChatApi::ChatCompletions, &body, wants_usage_chunk)
         .await
@@ -58,10 +63,14 @@ pub(crate) fn tool(
     let body = match (&tool.example, entry.provider.kind()) {
         (Some(example), _) => example.to_string().into(),
         (None, turnpike_upstream::ProviderKind::Simulated) => {
-            simulated::simulate_tool(endpoint, &args).map_err(|error| upstream_failure(&error))?.body
+            simulated::simulate_tool(endpoint, &args)
+                .map_err(|error| upstream_failure(&error))?
+                .body
         }
         (None, turnpike_upstream::ProviderKind::Http | turnpike_upstream::ProviderKind::OpenAi) => {
-            serde_json::json!({ "simulated": true, "args": args }).to_string().into()
+            serde_json::json!({ "simulated": true, "args": args })
+                .to_string()
+                .into()
         }
     };
     Ok(Answer::Json { body, receipt })

@@ -67,7 +67,13 @@ impl Engine {
         let (stream, chunks) = match self.open_stream(admitted, entry, &plan).await {
             Ok((stream, answered)) => {
                 let (sender, receiver) = mpsc::channel(CHANNEL_CHUNKS);
-                tell(answer, Ok(Answer::Stream { chunks: receiver, receipt: answered }));
+                tell(
+                    answer,
+                    Ok(Answer::Stream {
+                        chunks: receiver,
+                        receipt: answered,
+                    }),
+                );
                 (stream, sender)
             }
             Err(error) => {
@@ -85,7 +91,11 @@ impl Engine {
         plan: &StreamPlan,
     ) -> Result<(EventStream, crate::engine::Receipt), AppError> {
         self.mark_dispatched(admitted).await?;
-        let ask = || entry.provider.stream(ChatApi::ChatCompletions, plan.body.clone(), plan.keep_usage_chunk);
+        let ask = || {
+            entry
+                .provider
+                .stream(ChatApi::ChatCompletions, plan.body.clone(), plan.keep_usage_chunk)
+        };
         let opened = match ask().await {
             Err(error) if !error.sent() => ask().await,
             result => result,
@@ -104,10 +114,14 @@ impl Engine {
             drift: None,
             outcome: None,
         };
-        let captured = self.submit_end(admitted.tenant, Action::Capture(Box::new(capture))).await;
+        let captured = self
+            .submit_end(admitted.tenant, Action::Capture(Box::new(capture)))
+            .await;
         fail_point!("after-capture");
         match captured {
-            Ok(Outcome::Captured { charged, balance }) => Ok((stream, receipt(admitted, charged, balance.posted))),
+            Ok(Outcome::Captured { charged, balance }) => {
+                Ok((stream, receipt(admitted, charged, balance.posted)))
+            }
             Ok(_) => Err(AppError::internal(&"a capture was answered by another outcome")),
             Err(SubmitError::Rejected(Rejection::HoldNotOpen(_))) => Err(AppError::new(
                 ErrorCode::UpstreamTimeout,
@@ -127,8 +141,11 @@ impl Engine {
         let longest = Duration::from_millis(u64::try_from(self.settings.max_stream_ms).unwrap_or(u64::MAX));
         let ends_at = Instant::now() + longest;
         let mut client = Some(chunks);
-        let mut transcript =
-            Transcript { bytes: BytesMut::new(), limit: self.settings.max_stored_bytes, overflown: false };
+        let mut transcript = Transcript {
+            bytes: BytesMut::new(),
+            limit: self.settings.max_stored_bytes,
+            overflown: false,
+        };
         let fault = loop {
             let next = tokio::select! {
                 next = tokio::time::timeout_at(ends_at, stream.next()) => next.unwrap_or(Some(Err(StreamFault::Stalled))),
@@ -149,7 +166,11 @@ impl Engine {
         fail_point!("stream-end");
         let failure = fault.map(|fault| {
             tracing::warn!(call = %admitted.call.call, %fault, "a stream broke");
-            let code = if fault == StreamFault::Stalled { ErrorCode::UpstreamTimeout } else { ErrorCode::UpstreamError };
+            let code = if fault == StreamFault::Stalled {
+                ErrorCode::UpstreamTimeout
+            } else {
+                ErrorCode::UpstreamError
+            };
             (code, error_event(code))
         });
         if let Some((_, event)) = &failure {
@@ -169,7 +190,10 @@ impl Engine {
     async fn send(&self, client: &mut Option<mpsc::Sender<Bytes>>, chunk: Bytes) {
         let Some(sender) = client.as_ref() else { return };
         let patience = Duration::from_millis(self.settings.slow_reader_ms);
-        if !matches!(tokio::time::timeout(patience, sender.send(chunk)).await, Ok(Ok(()))) {
+        if !matches!(
+            tokio::time::timeout(patience, sender.send(chunk)).await,
+            Ok(Ok(()))
+        ) {
             *client = None;
         }
     }
@@ -196,7 +220,10 @@ impl Engine {
             failure: broken.map(|code| code.as_str().into()),
             outcome,
         };
-        if let Err(error) = self.submit_end(admitted.tenant, Action::FinishStream(Box::new(finish))).await {
+        if let Err(error) = self
+            .submit_end(admitted.tenant, Action::FinishStream(Box::new(finish)))
+            .await
+        {
             // The charge stands as captured; the sweeper closes the record.
             tracing::error!(call = %admitted.call.call, %error, "the end of a stream was not written");
         }
@@ -211,7 +238,12 @@ fn stream_charge(
     summary: &StreamSummary,
     broken: bool,
 ) -> (Charge, Option<Drift>, &'static str) {
-    let settled = settle_usage(admitted, &plan.price, summary.usage.as_ref(), summary.usage_fault.as_deref());
+    let settled = settle_usage(
+        admitted,
+        &plan.price,
+        summary.usage.as_ref(),
+        summary.usage_fault.as_deref(),
+    );
     if broken {
         // Only what was delivered is kept: the reported usage, or what the delivered bytes can be at most.
         if summary.usage.is_some() {

@@ -32,8 +32,15 @@ pub struct Swept {
 /// When the store cannot be read.
 pub async fn sweep(engine: &Arc<Engine>) -> Result<Swept, AppError> {
     let now = engine.environment.now();
-    let deadline_before = if engine.store.is_shared() { now } else { Timestamp::from_millis(i64::MAX) };
-    let open = OpenCalls { deadline_before, limit: SWEEP_LIMIT };
+    let deadline_before = if engine.store.is_shared() {
+        now
+    } else {
+        Timestamp::from_millis(i64::MAX)
+    };
+    let open = OpenCalls {
+        deadline_before,
+        limit: SWEEP_LIMIT,
+    };
     let mut swept = Swept::default();
     for (tenant, hold) in engine.store.list_open_calls(open).await? {
         if engine.is_live(hold.call.call) {
@@ -62,7 +69,10 @@ pub async fn sweep(engine: &Arc<Engine>) -> Result<Swept, AppError> {
 pub async fn prune(engine: &Arc<Engine>) -> Result<u64, AppError> {
     let mut total: u64 = 0;
     loop {
-        let pruned = engine.store.prune_outcomes(engine.environment.now(), PRUNE_LIMIT).await?;
+        let pruned = engine
+            .store
+            .prune_outcomes(engine.environment.now(), PRUNE_LIMIT)
+            .await?;
         total = total.saturating_add(pruned);
         if pruned < u64::from(PRUNE_LIMIT) {
             return Ok(total);

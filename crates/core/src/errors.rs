@@ -126,7 +126,10 @@ impl ErrorCode {
 
     /// Whether the same request may succeed later, so that a client's automatic retry makes sense.
     pub const fn is_retryable(self) -> bool {
-        matches!(self, Self::IdempotencyInProgress | Self::RateLimited | Self::RequestTimeout) || self.status() >= 500
+        matches!(
+            self,
+            Self::IdempotencyInProgress | Self::RateLimited | Self::RequestTimeout
+        ) || self.status() >= 500
     }
 }
 

@@ -93,7 +93,8 @@ fn derive_v7(at: Timestamp, command: CommandId, ordinal: u32, what: &[u8]) -> Uu
     for (to, from) in random.iter_mut().zip(digest) {
         *to = from;
     }
-    uuid::Builder::from_unix_timestamp_millis(u64::try_from(at.millis()).unwrap_or_default(), &random).into_uuid()
+    uuid::Builder::from_unix_timestamp_millis(u64::try_from(at.millis()).unwrap_or_default(), &random)
+        .into_uuid()
 }
 
 /// A UUIDv8 that stands for `parts` for good.
@@ -119,7 +120,9 @@ pub struct ExternalUserId(Arc<str>);
 
 /// The text is no valid end-user id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("must be 1 to 200 characters of A-Z a-z 0-9 . _ : @ / - that begin with a letter or digit, without dot segments")]
+#[error(
+    "must be 1 to 200 characters of A-Z a-z 0-9 . _ : @ / - that begin with a letter or digit, without dot segments"
+)]
 pub struct InvalidExternalUserId;
 
 impl ExternalUserId {
@@ -128,8 +131,13 @@ impl ExternalUserId {
     /// # Errors
     /// [`InvalidExternalUserId`] for anything outside it.
     pub fn parse(text: &str) -> Result<Self, InvalidExternalUserId> {
-        let first_ok = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
-        let rest_ok = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:@/-".contains(&byte));
+        let first_ok = text
+            .bytes()
+            .next()
+            .is_some_and(|byte| byte.is_ascii_alphanumeric());
+        let rest_ok = text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"._:@/-".contains(&byte));
         let no_dots = text.split('/').all(|segment| segment != "." && segment != "..");
         if first_ok && rest_ok && no_dots && text.len() <= 200 {
             Ok(Self(text.into()))
@@ -174,7 +182,17 @@ mod tests {
         for good in ["a", "A/b@c.d:e_f-g", &"x".repeat(200), "user..1", "a/b..c"] {
             assert!(ExternalUserId::parse(good).is_ok(), "{good}");
         }
-        for bad in ["", "-a", ".a", "a b", "a/../b", "a/.", "ü", "a\n", &"x".repeat(201)] {
+        for bad in [
+            "",
+            "-a",
+            ".a",
+            "a b",
+            "a/../b",
+            "a/.",
+            "ü",
+            "a\n",
+            &"x".repeat(201),
+        ] {
             assert!(ExternalUserId::parse(bad).is_err(), "{bad:?}");
         }
     }

@@ -97,7 +97,9 @@ impl Micros {
     /// [`AmountError::Format`] for anything outside the pattern, [`AmountError::TooLarge`] on overflow.
     pub fn parse_usd(text: &str) -> Result<Self, AmountError> {
         let micros = parse_millionths(text)?;
-        i64::try_from(micros).map(Self).map_err(|_overflow| AmountError::TooLarge)
+        i64::try_from(micros)
+            .map(Self)
+            .map_err(|_overflow| AmountError::TooLarge)
     }
 }
 
@@ -324,9 +326,16 @@ mod tests {
             ("9223372036854.775807", i64::MAX, "9223372036854.775807"),
         ] {
             let amount = Micros::parse_usd(input).unwrap();
-            assert_eq!((amount.get(), amount.to_string().as_str()), (micros, output), "{input}");
+            assert_eq!(
+                (amount.get(), amount.to_string().as_str()),
+                (micros, output),
+                "{input}"
+            );
         }
-        let sum = Micros::parse_usd("0.1").unwrap().checked_add(Micros::parse_usd("0.2").unwrap()).unwrap();
+        let sum = Micros::parse_usd("0.1")
+            .unwrap()
+            .checked_add(Micros::parse_usd("0.2").unwrap())
+            .unwrap();
         assert_eq!(sum.to_string(), "0.3");
     }
 
@@ -334,12 +343,35 @@ mod tests {
     #[test]
     fn everything_outside_the_pattern_is_refused() {
         for input in [
-            "", ".", ".5", "1.", "+1", "-1", "1e3", "1,0", "1_0", " 1", "1 ", "0x1", "NaN", "Infinity", "1.0\n",
-            "1\0", "١", "１", "0.0000001", "1.0000000", "1.1.1",
+            "",
+            ".",
+            ".5",
+            "1.",
+            "+1",
+            "-1",
+            "1e3",
+            "1,0",
+            "1_0",
+            " 1",
+            "1 ",
+            "0x1",
+            "NaN",
+            "Infinity",
+            "1.0\n",
+            "1\0",
+            "١",
+            "１",
+            "0.0000001",
+            "1.0000000",
+            "1.1.1",
         ] {
             assert_eq!(Micros::parse_usd(input), Err(AmountError::Format), "{input:?}");
         }
-        for input in ["9223372036854.775808".to_owned(), "9".repeat(40), "9".repeat(4_000_000)] {
+        for input in [
+            "9223372036854.775808".to_owned(),
+            "9".repeat(40),
+            "9".repeat(4_000_000),
+        ] {
             assert_eq!(Micros::parse_usd(&input), Err(AmountError::TooLarge));
         }
     }
@@ -350,7 +382,10 @@ mod tests {
         for json in ["1.5", "1", "true", "null", "[\"1\"]"] {
             assert!(serde_json::from_str::<Micros>(json).is_err(), "{json}");
         }
-        assert_eq!(serde_json::from_str::<Micros>("\"-0.5\"").unwrap(), Micros::new(-500_000));
+        assert_eq!(
+            serde_json::from_str::<Micros>("\"-0.5\"").unwrap(),
+            Micros::new(-500_000)
+        );
     }
 
     #[test]

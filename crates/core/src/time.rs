@@ -45,7 +45,9 @@ impl Timestamp {
     /// The UTC calendar month, as `year × 12 + (month − 1)`.
     pub fn month(self) -> i64 {
         self.date().map_or(0, |date| {
-            i64::from(date.year()).saturating_mul(12).saturating_add(i64::from(date.month()).saturating_sub(1))
+            i64::from(date.year())
+                .saturating_mul(12)
+                .saturating_add(i64::from(date.month()).saturating_sub(1))
         })
     }
 
@@ -59,7 +61,11 @@ impl Timestamp {
     #[must_use]
     pub fn next_month(self) -> Self {
         self.date()
-            .and_then(|date| date.first_of_month().checked_add(jiff::Span::new().months(1)).ok())
+            .and_then(|date| {
+                date.first_of_month()
+                    .checked_add(jiff::Span::new().months(1))
+                    .ok()
+            })
             .and_then(|date| date.to_zoned(TimeZone::UTC).ok())
             .map_or(self, |start| Self(start.timestamp().as_millisecond()))
     }
@@ -84,7 +90,8 @@ impl std::str::FromStr for Timestamp {
     type Err = jiff::Error;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse::<jiff::Timestamp>().map(|instant| Self(instant.as_millisecond()))
+        text.parse::<jiff::Timestamp>()
+            .map(|instant| Self(instant.as_millisecond()))
     }
 }
 

@@ -42,6 +42,8 @@ impl Usage {
 
     /// All completion tokens together.
     pub const fn completion_tokens(&self) -> u64 {
-        self.output.saturating_add(self.reasoning).saturating_add(self.audio_output)
+        self.output
+            .saturating_add(self.reasoning)
+            .saturating_add(self.audio_output)
     }
 }

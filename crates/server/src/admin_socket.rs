@@ -32,7 +32,8 @@ pub(crate) fn listen(data: &Path) -> Result<UnixListener, SetupError> {
         std::fs::remove_file(&path).map_err(SetupError::file(&path))?;
     }
     let listener = UnixListener::bind(&path).map_err(SetupError::file(&path))?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).map_err(SetupError::file(&path))?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))
+        .map_err(SetupError::file(&path))?;
     Ok(listener)
 }
 
@@ -78,14 +79,26 @@ async fn converse(stream: UnixStream, request: &AdminRequest) -> Result<Value, S
     let broken = |error: std::io::Error| SetupError::Other(format!("the running service went away: {error}"));
     let line = serde_json::to_string(request).map_err(|error| SetupError::Other(error.to_string()))?;
     let (read, mut write) = stream.into_split();
-    write.write_all(format!("{line}\n").as_bytes()).await.map_err(broken)?;
+    write
+        .write_all(format!("{line}\n").as_bytes())
+        .await
+        .map_err(broken)?;
     let mut reply = String::new();
-    BufReader::new(read.take(MAX_LINE)).read_line(&mut reply).await.map_err(broken)?;
+    BufReader::new(read.take(MAX_LINE))
+        .read_line(&mut reply)
+        .await
+        .map_err(broken)?;
     let reply: Value = serde_json::from_str(&reply).map_err(|error| SetupError::Other(error.to_string()))?;
     if let Some(value) = reply.get("ok") {
         return Ok(value.clone());
     }
-    let text = |name: &str| reply.pointer(&format!("/error/{name}")).and_then(Value::as_str).unwrap_or("").to_owned();
+    let text = |name: &str| {
+        reply
+            .pointer(&format!("/error/{name}"))
+            .and_then(Value::as_str)
+            .unwrap_or("")
+            .to_owned()
+    };
     let code = ErrorCode::parse(&text("code")).unwrap_or(ErrorCode::Internal);
     Err(SetupError::App(AppError::new(code, text("message"))))
 }

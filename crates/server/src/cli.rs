@@ -286,7 +286,11 @@ pub(crate) fn main() -> ExitCode {
             if error.print().is_err() {
                 return ExitCode::from(2);
             }
-            return if help { ExitCode::SUCCESS } else { ExitCode::from(2) };
+            return if help {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::from(2)
+            };
         }
     };
     #[cfg(feature = "failpoints")]

@@ -12,7 +12,9 @@ pub(crate) struct SystemEnvironment;
 impl Environment for SystemEnvironment {
     #[expect(clippy::disallowed_methods, reason = "the clock")]
     fn now(&self) -> Timestamp {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let since = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or_default();
         Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     }
 

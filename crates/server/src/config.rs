@@ -224,7 +224,11 @@ impl Config {
             return wrong("server.brand must be 1 to 16 lower-case letters");
         }
         let vendor = &self.server.vendor;
-        if vendor.is_empty() || !vendor.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-') {
+        if vendor.is_empty()
+            || !vendor
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte == b'-')
+        {
             return wrong("server.vendor must be lower-case letters and dashes");
         }
         if !(1..=720).contains(&self.calls.outcome_retention_hours) {
@@ -233,19 +237,33 @@ impl Config {
         if !(1..=86_400).contains(&self.calls.max_stream_secs) {
             return wrong("calls.max_stream_secs must be 1 to 86400");
         }
-        if self.store.queue == 0 || self.store.max_batch == 0 || self.store.lanes == 0 || self.store.read_pool == 0 {
+        if self.store.queue == 0
+            || self.store.max_batch == 0
+            || self.store.lanes == 0
+            || self.store.read_pool == 0
+        {
             return wrong("store.queue, max_batch, lanes and read_pool must be at least 1");
         }
         let mut seen = std::collections::BTreeSet::new();
         for provider in &self.providers {
             if !is_slug(&provider.id) || provider.id == "v1" {
-                return Err(ConfigError(format!("provider id {:?} must be [a-z0-9][a-z0-9-]* and not v1", provider.id)));
+                return Err(ConfigError(format!(
+                    "provider id {:?} must be [a-z0-9][a-z0-9-]* and not v1",
+                    provider.id
+                )));
             }
             if !seen.insert(&provider.id) {
                 return Err(ConfigError(format!("provider {} stands twice", provider.id)));
             }
-            if let Some(endpoint) = provider.endpoints.iter().find(|endpoint| !is_slug(&endpoint.name)) {
-                return Err(ConfigError(format!("endpoint name {:?} must be [a-z0-9][a-z0-9-]*", endpoint.name)));
+            if let Some(endpoint) = provider
+                .endpoints
+                .iter()
+                .find(|endpoint| !is_slug(&endpoint.name))
+            {
+                return Err(ConfigError(format!(
+                    "endpoint name {:?} must be [a-z0-9][a-z0-9-]*",
+                    endpoint.name
+                )));
             }
         }
         Ok(())
@@ -255,7 +273,9 @@ impl Config {
 /// Whether `text` can be one part of a tool's slug.
 fn is_slug(text: &str) -> bool {
     text.bytes().next().is_some_and(|byte| byte != b'-')
-        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
 impl ProviderConfig {
@@ -269,14 +289,19 @@ impl ProviderConfig {
 fn explain(error: &figment::Error) -> String {
     let mut lines = Vec::new();
     for one in error.clone() {
-        let place = if one.path.is_empty() { String::new() } else { format!("{}: ", one.path.join(".")) };
-        let line = match &one.kind {
-            Kind::UnknownField(name, known) => {
-                let nearest = known.iter().min_by_key(|candidate| distance(name, candidate));
-                let hint = nearest.map(|nearest| format!("; did you mean {nearest:?}?")).unwrap_or_default();
-                format!("{place}unknown key {name:?}{hint}")
-            }
-            _ => format!("{place}{}", one.kind),
+        let place = if one.path.is_empty() {
+            String::new()
+        } else {
+            format!("{}: ", one.path.join("."))
+        };
+        let line = if let Kind::UnknownField(name, known) = &one.kind {
+            let nearest = known.iter().min_by_key(|candidate| distance(name, candidate));
+            let hint = nearest
+                .map(|nearest| format!("; did you mean {nearest:?}?"))
+                .unwrap_or_default();
+            format!("{place}unknown key {name:?}{hint}")
+        } else {
+            format!("{place}{}", one.kind)
         };
         lines.push(line);
     }
@@ -291,7 +316,9 @@ fn distance(a: &str, b: &str) -> usize {
         let mut diagonal = i;
         let mut left = i + 1;
         for (to, above) in b.iter().zip(row.iter_mut().skip(1)) {
-            let cost = (diagonal + usize::from(from != *to)).min(*above + 1).min(left + 1);
+            let cost = (diagonal + usize::from(from != *to))
+                .min(*above + 1)
+                .min(left + 1);
             diagonal = *above;
             *above = cost;
             left = cost;
@@ -319,12 +346,18 @@ mod tests {
         let file = dir.path().join("t.toml");
         std::fs::write(&file, "[server]\nlisten_adress = \"x\"\n").unwrap();
         let error = Config::load(Some(&file), false).unwrap_err().to_string();
-        assert!(error.contains("listen_adress") && error.contains("listen"), "{error}");
+        assert!(
+            error.contains("listen_adress") && error.contains("listen"),
+            "{error}"
+        );
         assert_eq!(distance("listn", "listen"), 1);
     }
 
     #[test]
     fn a_secret_does_not_print() {
-        assert_eq!(format!("{:?}", SecretSource::Plain("canary".to_owned())), "[redacted]");
+        assert_eq!(
+            format!("{:?}", SecretSource::Plain("canary".to_owned())),
+            "[redacted]"
+        );
     }
 }

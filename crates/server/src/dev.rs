@@ -44,12 +44,19 @@ pub(crate) async fn prepare(app: &App, data: &Path) -> Result<DevEnv, SetupError
         Some(tenant) => tenant.id,
         None => create_demo(desk).await?,
     };
-    env.insert("TURNPIKE_URL".into(), app.service.config.server.public_url.clone());
+    env.insert(
+        "TURNPIKE_URL".into(),
+        app.service.config.server.public_url.clone(),
+    );
     env.insert("TURNPIKE_TENANT_ID".into(), tenant.to_string());
     for (name, kind, scopes) in [
         ("TURNPIKE_SECRET_KEY", KeyKind::Secret, Scope::ALL.to_vec()),
         ("TURNPIKE_SANDBOX_KEY", KeyKind::Sandbox, Vec::new()),
-        ("TURNPIKE_PUBLISHABLE_KEY", KeyKind::Publishable, vec![Scope::WidgetRead]),
+        (
+            "TURNPIKE_PUBLISHABLE_KEY",
+            KeyKind::Publishable,
+            vec![Scope::WidgetRead],
+        ),
     ] {
         let key = match known.get(name) {
             Some(key) if still_works(app, tenant, key).await? => key.clone(),
@@ -57,10 +64,19 @@ pub(crate) async fn prepare(app: &App, data: &Path) -> Result<DevEnv, SetupError
         };
         env.insert(name.into(), key);
     }
-    let session = NewSession { subject: OWNER, mfa_age_secs: Some(0) };
-    env.insert("TURNPIKE_SESSION_TOKEN".into(), sign(data, SystemEnvironment.now(), &session)?);
+    let session = NewSession {
+        subject: OWNER,
+        mfa_age_secs: Some(0),
+    };
+    env.insert(
+        "TURNPIKE_SESSION_TOKEN".into(),
+        sign(data, SystemEnvironment.now(), &session)?,
+    );
     env.insert("TURNPIKE_END_USER_ID".into(), END_USER.to_owned());
-    let lines: Vec<String> = env.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+    let lines: Vec<String> = env
+        .iter()
+        .map(|(name, value)| format!("{name}={value}\n"))
+        .collect();
     write_private(&data.join(ENV_FILE), lines.concat().as_bytes())?;
     Ok(env)
 }
@@ -74,17 +90,36 @@ fn read_env(path: &Path) -> DevEnv {
 }
 
 async fn still_works(app: &App, tenant: TenantId, key: &str) -> Result<bool, SetupError> {
-    let Ok((_, secret)) = KeySecret::parse(&app.service.config.server.brand, key) else { return Ok(false) };
+    let Ok((_, secret)) = KeySecret::parse(&app.service.config.server.brand, key) else {
+        return Ok(false);
+    };
     let hash = secret.hash(app.service.authenticator.pepper());
     let found = app.service.store.find_key(&hash).await?;
     Ok(found.is_some_and(|key| key.tenant == tenant && key.revoked_at.is_none()))
 }
 
 async fn create_demo(desk: &AdminDesk) -> Result<TenantId, SetupError> {
-    let created = desk.run(AdminRequest::TenantCreate { name: DEMO.to_owned() }, "dev").await?;
+    let created = desk
+        .run(
+            AdminRequest::TenantCreate {
+                name: DEMO.to_owned(),
+            },
+            "dev",
+        )
+        .await?;
     let id = created.get("id").and_then(Value::as_str).unwrap_or_default();
-    let tenant: TenantId = id.parse().map_err(|_invalid| SetupError::Other("the workspace has no id".to_owned()))?;
-    desk.run(AdminRequest::MemberAdd { tenant, subject: OWNER.to_owned(), role: Role::Owner }, "dev").await?;
+    let tenant: TenantId = id
+        .parse()
+        .map_err(|_invalid| SetupError::Other("the workspace has no id".to_owned()))?;
+    desk.run(
+        AdminRequest::MemberAdd {
+            tenant,
+            subject: OWNER.to_owned(),
+            role: Role::Owner,
+        },
+        "dev",
+    )
+    .await?;
     let user = ExternalUserId::parse(END_USER).map_err(|error| SetupError::Other(error.to_string()))?;
     for (external_user_id, micros) in [(None, 25_000_000), (Some(user), 5_000_000)] {
         let grant = AdminRequest::Grant {
@@ -104,10 +139,17 @@ async fn create_key(
     kind: KeyKind,
     scopes: Vec<Scope>,
 ) -> Result<String, SetupError> {
-    let request = AdminRequest::KeyCreate { tenant, name: format!("dev {kind}"), kind, scopes, expires_in: None };
+    let request = AdminRequest::KeyCreate {
+        tenant,
+        name: format!("dev {kind}"),
+        kind,
+        scopes,
+        expires_in: None,
+    };
     let created = desk.run(request, "dev").await?;
     let key = created.get("key").and_then(Value::as_str);
-    key.map(str::to_owned).ok_or_else(|| SetupError::Other("the key was not shown".to_owned()))
+    key.map(str::to_owned)
+        .ok_or_else(|| SetupError::Other("the key was not shown".to_owned()))
 }
 
 /// What to try, for people.
@@ -115,7 +157,8 @@ pub(crate) fn welcome(env: &DevEnv, data: &Path) -> String {
     let get = |name: &str| env.get(name).map_or("", String::as_str);
     let (url, key) = (get("TURNPIKE_URL"), get("TURNPIKE_SECRET_KEY"));
     let sandbox = get("TURNPIKE_SANDBOX_KEY");
-    let body = r#"{"model":"vendor-v4-flash","messages":[{"role":"user","content":"Hello"}],"max_tokens":64}"#;
+    let body =
+        r#"{"model":"vendor-v4-flash","messages":[{"role":"user","content":"Hello"}],"max_tokens":64}"#;
     let chat = format!("{url}/api/wrapped/credits/v1/chat/completions");
     let stream = body.replace("\"max_tokens\":64", "\"max_tokens\":64,\"stream\":true");
     format!(

@@ -63,17 +63,24 @@ pub(crate) fn sign(data: &Path, now: Timestamp, session: &NewSession<'_>) -> Res
         iat: seconds,
         exp: seconds.saturating_add(LIFETIME_SECS),
         auth_time: seconds.saturating_sub(session.mfa_age_secs.unwrap_or(0)),
-        amr: if session.mfa_age_secs.is_some() { vec!["pwd".into(), "otp".into()] } else { vec!["pwd".into()] },
+        amr: if session.mfa_age_secs.is_some() {
+            vec!["pwd".into(), "otp".into()]
+        } else {
+            vec!["pwd".into()]
+        },
     };
     let mut header = Header::new(Algorithm::HS256);
     header.typ = Some(TOKEN_TYPE.to_owned());
-    encode(&header, &claims, &EncodingKey::from_secret(&key)).map_err(|error| SetupError::Other(error.to_string()))
+    encode(&header, &claims, &EncodingKey::from_secret(&key))
+        .map_err(|error| SetupError::Other(error.to_string()))
 }
 
 impl SessionVerifier {
     /// Verifies sessions of the signer in `data`.
     pub(crate) fn new(data: &Path) -> Result<Self, SetupError> {
-        Ok(Self { key: DecodingKey::from_secret(&secret_file(data, KEY_FILE)?) })
+        Ok(Self {
+            key: DecodingKey::from_secret(&secret_file(data, KEY_FILE)?),
+        })
     }
 
     /// The session in `token`.
@@ -94,11 +101,16 @@ impl SessionVerifier {
         }
         let seconds = now.millis().div_euclid(1000);
         if token.claims.exp.saturating_add(LEEWAY_SECS) < seconds {
-            return Err(AppError::new(ErrorCode::CredentialExpired, "the session has expired"));
+            return Err(AppError::new(
+                ErrorCode::CredentialExpired,
+                "the session has expired",
+            ));
         }
         if token.claims.iat > seconds.saturating_add(LEEWAY_SECS) {
             return Err(invalid());
         }
-        Ok(Session { subject: token.claims.sub })
+        Ok(Session {
+            subject: token.claims.sub,
+        })
     }
 }

@@ -11,7 +11,7 @@ use crate::http::App;
 /// Prices are read again this soon after they changed.
 const REFRESH: Duration = Duration::from_millis(500);
 /// How often expired answers and idle rate limits are forgotten.
-const TIDY: Duration = Duration::from_secs(60);
+const TIDY: Duration = Duration::from_mins(1);
 
 /// Starts the loops of this process.
 pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken) {
@@ -19,10 +19,14 @@ pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken) {
     spawn(app, stop, sweep_every, |app| async move {
         let swept = sweeper::sweep(&app.service.engine).await?;
         app.metrics.swept_calls.inc_by(swept.expired);
-        app.metrics.live_calls.set(i64::try_from(app.service.engine.live_calls()).unwrap_or(i64::MAX));
+        app.metrics
+            .live_calls
+            .set(i64::try_from(app.service.engine.live_calls()).unwrap_or(i64::MAX));
         Ok(())
     });
-    spawn(app, stop, REFRESH, |app| async move { app.service.shelf.refresh(&*app.service.store).await });
+    spawn(app, stop, REFRESH, |app| async move {
+        app.service.shelf.refresh(&*app.service.store).await
+    });
     spawn(app, stop, TIDY, |app| async move {
         app.service.limits.tidy();
         sweeper::prune(&app.service.engine).await.map(drop)

@@ -31,7 +31,9 @@ pub(crate) struct Metrics {
 impl Metrics {
     /// Metrics at zero.
     pub(crate) fn new() -> Self {
-        let buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0];
+        let buckets = [
+            0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0,
+        ];
         let metrics = Self {
             registry: Registry::default(),
             requests: Family::default(),
@@ -39,17 +41,50 @@ impl Metrics {
             live_calls: Gauge::default(),
             swept_calls: Counter::default(),
         };
-        let Self { mut registry, requests, duration, live_calls, swept_calls } = metrics;
-        registry.register("turnpike_http_requests", "Requests by route and status", requests.clone());
-        registry.register("turnpike_http_request_duration_seconds", "Time to the response head", duration.clone());
-        registry.register("turnpike_live_calls", "Calls this process works on", live_calls.clone());
-        registry.register("turnpike_swept_calls", "Abandoned calls that were ended", swept_calls.clone());
-        Self { registry, requests, duration, live_calls, swept_calls }
+        let Self {
+            mut registry,
+            requests,
+            duration,
+            live_calls,
+            swept_calls,
+        } = metrics;
+        registry.register(
+            "turnpike_http_requests",
+            "Requests by route and status",
+            requests.clone(),
+        );
+        registry.register(
+            "turnpike_http_request_duration_seconds",
+            "Time to the response head",
+            duration.clone(),
+        );
+        registry.register(
+            "turnpike_live_calls",
+            "Calls this process works on",
+            live_calls.clone(),
+        );
+        registry.register(
+            "turnpike_swept_calls",
+            "Abandoned calls that were ended",
+            swept_calls.clone(),
+        );
+        Self {
+            registry,
+            requests,
+            duration,
+            live_calls,
+            swept_calls,
+        }
     }
 
     /// Counts a request.
     pub(crate) fn request(&self, route: &str, status: u16, elapsed: Duration) {
-        self.requests.get_or_create(&RouteLabels { route: route.to_owned(), status }).inc();
+        self.requests
+            .get_or_create(&RouteLabels {
+                route: route.to_owned(),
+                status,
+            })
+            .inc();
         self.duration.observe(elapsed.as_secs_f64());
     }
 

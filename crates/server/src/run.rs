@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Config;
+use crate::config::{Config, IdentityMode};
 use crate::http::{App, HeaderNames, router, serve};
 use crate::identity::SessionVerifier;
 use crate::metrics::{self, Metrics};
@@ -37,21 +37,28 @@ pub(crate) async fn start(mut config: Config, data: &Path, roles: Roles) -> Resu
     let listen = config.server.listen.clone();
     let listener = TcpListener::bind(&listen).await.map_err(|error| {
         if error.kind() == std::io::ErrorKind::AddrInUse {
-            SetupError::Other(format!("{listen} is taken by another program: choose another address with --listen ADDR"))
+            SetupError::Other(format!(
+                "{listen} is taken by another program: choose another address with --listen ADDR"
+            ))
         } else {
             SetupError::Other(format!("cannot listen on {listen}: {error}"))
         }
     })?;
-    let address = listener.local_addr().map_err(|error| SetupError::Other(error.to_string()))?;
+    let address = listener
+        .local_addr()
+        .map_err(|error| SetupError::Other(error.to_string()))?;
     config.server.listen = address.to_string();
     if config.server.public_url.is_empty() {
         config.server.public_url = format!("http://{address}");
     }
     let service = Service::build(config, data).await?;
-    let names = HeaderNames::new(&service.config.server.brand).map_err(|error| SetupError::Other(error.to_string()))?;
+    let names = HeaderNames::new(&service.config.server.brand)
+        .map_err(|error| SetupError::Other(error.to_string()))?;
     let app = Arc::new(App {
         names,
-        sessions: SessionVerifier::new(data)?,
+        sessions: match service.config.identity.mode {
+            IdentityMode::Builtin => SessionVerifier::new(data)?,
+        },
         metrics: Arc::new(Metrics::new()),
         draining: AtomicBool::new(false),
         service,

@@ -86,8 +86,11 @@ impl Service {
         let shelf = Arc::new(Shelf::new(providers(&config)?));
         seed_prices(&*store, &*environment).await?;
         shelf.refresh(&*store).await?;
-        let limits =
-            RateLimits::new(settings.calls_per_minute, settings.reads_per_minute, settings.mutations_per_minute);
+        let limits = RateLimits::new(
+            settings.calls_per_minute,
+            settings.reads_per_minute,
+            settings.mutations_per_minute,
+        );
         let engine = Arc::new(Engine::new(store.clone(), environment.clone(), settings));
         Ok(Self {
             desk: CallDesk::new(engine.clone(), shelf.clone()),
@@ -168,7 +171,9 @@ pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), SetupError>
     let mut options = std::fs::OpenOptions::new();
     options.create(true).truncate(true).write(true).mode(0o600);
     let mut file = options.open(path).map_err(SetupError::file(path))?;
-    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(SetupError::file(path))
+    file.write_all(bytes)
+        .and_then(|()| file.sync_all())
+        .map_err(SetupError::file(path))
 }
 
 /// Puts the shipped prices into a store that has none.
@@ -180,7 +185,11 @@ async fn seed_prices(store: &dyn Store, environment: &dyn Environment) -> Result
     let mut rows = Vec::new();
     for price in seed.iter() {
         let document = serde_json::to_string(price).map_err(|error| SetupError::Other(error.to_string()))?;
-        rows.push(PriceRow { provider: price.provider.clone(), model: price.model.clone(), document });
+        rows.push(PriceRow {
+            provider: price.provider.clone(),
+            model: price.model.clone(),
+            document,
+        });
     }
     store.put_prices(&rows, environment.now()).await?;
     Ok(())
@@ -220,7 +229,7 @@ fn provider(config: &ProviderConfig) -> Result<ProviderEntry, SetupError> {
             http: endpoint.http.clone(),
             example: endpoint.example.clone(),
         };
-        if tools.insert(endpoint.name.clone(), tool).is_some() {
+        if tools.insert(endpoint.name.clone(), Arc::new(tool)).is_some() {
             return Err(bad(format!("endpoint {} stands twice", endpoint.name)));
         }
     }
@@ -228,8 +237,14 @@ fn provider(config: &ProviderConfig) -> Result<ProviderEntry, SetupError> {
         .models
         .iter()
         .map(|model| match model {
-            ModelConfig::Id(id) => ModelEntry { id: id.clone(), upstream: id.clone() },
-            ModelConfig::Renamed { id, upstream } => ModelEntry { id: id.clone(), upstream: upstream.clone() },
+            ModelConfig::Id(id) => ModelEntry {
+                id: id.clone(),
+                upstream: id.clone(),
+            },
+            ModelConfig::Renamed { id, upstream } => ModelEntry {
+                id: id.clone(),
+                upstream: upstream.clone(),
+            },
         })
         .collect();
     Ok(ProviderEntry {

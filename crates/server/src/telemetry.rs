@@ -7,7 +7,10 @@ use crate::config::{LogFormat, TelemetryConfig};
 /// Starts logging; a second start is ignored.
 pub(crate) fn start(config: &TelemetryConfig) {
     let filter = EnvFilter::try_new(&config.level).unwrap_or_else(|_invalid| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false);
     let started = match config.format {
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
         LogFormat::Text => builder.try_init(),

@@ -17,14 +17,27 @@ use crate::traits::Calls;
 #[async_trait]
 impl<S: Sql> Calls for S {
     async fn find_call(&self, tenant: TenantId, call: CallId) -> Result<Option<Hold>, StoreError> {
-        let sql = format!("SELECT {HOLD_COLUMNS} FROM holds WHERE bucket = $1 AND tenant_id = $2 AND call_id = $3");
-        let found = self.query(&sql, params![tenant.bucket(), tenant.0, call.0]).await?;
-        found.first().map(rows::hold).transpose().map(|found| found.map(|(_, hold)| hold))
+        let sql =
+            format!("SELECT {HOLD_COLUMNS} FROM holds WHERE bucket = $1 AND tenant_id = $2 AND call_id = $3");
+        let found = self
+            .query(&sql, params![tenant.bucket(), tenant.0, call.0])
+            .await?;
+        found
+            .first()
+            .map(rows::hold)
+            .transpose()
+            .map(|found| found.map(|(_, hold)| hold))
     }
 
-    async fn find_outcome(&self, tenant: TenantId, call: CallId) -> Result<Option<StoredOutcome>, StoreError> {
+    async fn find_outcome(
+        &self,
+        tenant: TenantId,
+        call: CallId,
+    ) -> Result<Option<StoredOutcome>, StoreError> {
         let sql = "SELECT kind, body, expires_at FROM outcomes WHERE bucket = $1 AND tenant_id = $2 AND call_id = $3";
-        let found = self.query(sql, params![tenant.bucket(), tenant.0, call.0]).await?;
+        let found = self
+            .query(sql, params![tenant.bucket(), tenant.0, call.0])
+            .await?;
         let Some(row) = found.first() else { return Ok(None) };
         Ok(Some(StoredOutcome {
             kind: OutcomeKind::from_code(row.small(0)?)
@@ -38,7 +51,11 @@ impl<S: Sql> Calls for S {
         let sql = "SELECT fingerprint, subject FROM claims
                    WHERE bucket = $1 AND tenant_id = $2 AND scope = $3 AND key = $4";
         let params = params![key.tenant.bucket(), key.tenant.0, &*key.scope, &*key.key];
-        self.query(sql, params).await?.first().map(|row| rows::claim(row, 0)).transpose()
+        self.query(sql, params)
+            .await?
+            .first()
+            .map(|row| rows::claim(row, 0))
+            .transpose()
     }
 
     async fn list_open_calls(&self, open: OpenCalls) -> Result<Vec<(TenantId, Hold)>, StoreError> {

@@ -11,7 +11,12 @@ use crate::traits::Catalogue;
 #[async_trait]
 impl<S: Sql> Catalogue for S {
     async fn price_revision(&self) -> Result<i64, StoreError> {
-        let found = self.query("SELECT revision FROM revisions WHERE name = 'model_prices'", Vec::new()).await?;
+        let found = self
+            .query(
+                "SELECT revision FROM revisions WHERE name = 'model_prices'",
+                Vec::new(),
+            )
+            .await?;
         found.first().map_or(Ok(0), |row| row.int(0))
     }
 
@@ -39,6 +44,8 @@ impl<S: Sql> Catalogue for S {
                 params![&*price.provider, &*price.model, &*price.document, at.millis()],
             )
         });
-        self.write(std::iter::once(bump).chain(puts).collect()).await.map(drop)
+        self.write(std::iter::once(bump).chain(puts).collect())
+            .await
+            .map(drop)
     }
 }

@@ -119,7 +119,11 @@ impl<S: Sql> Directory for S {
 
     async fn find_tenant(&self, id: TenantId) -> Result<Option<Tenant>, StoreError> {
         let sql = format!("SELECT {TENANT_COLUMNS} FROM tenants WHERE bucket = $1 AND tenant_id = $2");
-        self.query(&sql, tenant_params(id)).await?.first().map(tenant).transpose()
+        self.query(&sql, tenant_params(id))
+            .await?
+            .first()
+            .map(tenant)
+            .transpose()
     }
 
     async fn list_tenants(&self) -> Result<Vec<Tenant>, StoreError> {
@@ -135,7 +139,10 @@ impl<S: Sql> Directory for S {
     ) -> Result<bool, StoreError> {
         let mut params = tenant_params(tenant);
         params.push(Param::from(status.code()));
-        let update = Statement::new("UPDATE tenants SET status = $3 WHERE bucket = $1 AND tenant_id = $2", params);
+        let update = Statement::new(
+            "UPDATE tenants SET status = $3 WHERE bucket = $1 AND tenant_id = $2",
+            params,
+        );
         Ok(touched(&self.write(vec![update, audit_row(audit)]).await?))
     }
 
@@ -147,13 +154,20 @@ impl<S: Sql> Directory for S {
     ) -> Result<bool, StoreError> {
         let mut params = tenant_params(tenant);
         params.push(Param::from(to_json(settings)?));
-        let update = Statement::new("UPDATE tenants SET settings = $3 WHERE bucket = $1 AND tenant_id = $2", params);
+        let update = Statement::new(
+            "UPDATE tenants SET settings = $3 WHERE bucket = $1 AND tenant_id = $2",
+            params,
+        );
         Ok(touched(&self.write(vec![update, audit_row(audit)]).await?))
     }
 
     async fn put_member(&self, member: &Member, audit: &AuditRow) -> Result<(), StoreError> {
         let mut params = tenant_params(member.tenant);
-        params.extend(params![&*member.subject, member.role.code(), member.created_at.millis()]);
+        params.extend(params![
+            &*member.subject,
+            member.role.code(),
+            member.created_at.millis()
+        ]);
         let put = Statement::new(
             "INSERT INTO members (bucket, tenant_id, subject, role, created_at) VALUES ($1, $2, $3, $4, $5)
              ON CONFLICT (bucket, tenant_id, subject) DO UPDATE SET role = $4",
@@ -162,7 +176,12 @@ impl<S: Sql> Directory for S {
         self.write(vec![put, audit_row(audit)]).await.map(drop)
     }
 
-    async fn remove_member(&self, tenant: TenantId, subject: &str, audit: &AuditRow) -> Result<bool, StoreError> {
+    async fn remove_member(
+        &self,
+        tenant: TenantId,
+        subject: &str,
+        audit: &AuditRow,
+    ) -> Result<bool, StoreError> {
         let mut params = tenant_params(tenant);
         params.push(Param::from(subject));
         let delete = Statement::new(
@@ -176,12 +195,20 @@ impl<S: Sql> Directory for S {
         let sql = format!(
             "SELECT {MEMBER_COLUMNS} FROM members WHERE bucket = $1 AND tenant_id = $2 ORDER BY subject"
         );
-        self.query(&sql, tenant_params(tenant)).await?.iter().map(member).collect()
+        self.query(&sql, tenant_params(tenant))
+            .await?
+            .iter()
+            .map(member)
+            .collect()
     }
 
     async fn list_memberships(&self, subject: &str) -> Result<Vec<Member>, StoreError> {
         let sql = format!("SELECT {MEMBER_COLUMNS} FROM members WHERE subject = $1 ORDER BY tenant_id");
-        self.query(&sql, params![subject]).await?.iter().map(member).collect()
+        self.query(&sql, params![subject])
+            .await?
+            .iter()
+            .map(member)
+            .collect()
     }
 
     async fn insert_key(&self, key: &ApiKey, audit: &AuditRow) -> Result<(), StoreError> {
@@ -230,7 +257,11 @@ impl<S: Sql> Directory for S {
             "SELECT {KEY_COLUMNS} FROM api_keys k WHERE k.bucket = $1 AND k.tenant_id = $2
              ORDER BY k.created_at DESC, k.key_id DESC"
         );
-        self.query(&sql, tenant_params(tenant)).await?.iter().map(key).collect()
+        self.query(&sql, tenant_params(tenant))
+            .await?
+            .iter()
+            .map(key)
+            .collect()
     }
 
     async fn revoke_key(
@@ -263,14 +294,22 @@ impl<S: Sql> Directory for S {
         Ok(())
     }
 
-    async fn find_end_user(&self, tenant: TenantId, id: &ExternalUserId) -> Result<Option<EndUser>, StoreError> {
+    async fn find_end_user(
+        &self,
+        tenant: TenantId,
+        id: &ExternalUserId,
+    ) -> Result<Option<EndUser>, StoreError> {
         let sql = format!(
             "SELECT {END_USER_COLUMNS} FROM end_users
              WHERE bucket = $1 AND tenant_id = $2 AND external_user_id = $3"
         );
         let mut params = tenant_params(tenant);
         params.push(Param::from(id.as_str()));
-        self.query(&sql, params).await?.first().map(|row| rows::end_user(row, 0)).transpose()
+        self.query(&sql, params)
+            .await?
+            .first()
+            .map(|row| rows::end_user(row, 0))
+            .transpose()
     }
 
     async fn set_policy(

@@ -22,8 +22,8 @@ pub use error::{StoreError, SubmitError};
 pub use memory::MemoryStore;
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use records::{
-    ApiKey, AuditRow, DriftRow, EntryFilter, EventRow, KeyPricing, Member, OpenCalls, PriceRow, Tenant, TenantSettings,
-    TenantPricing, UsageFilter, UsageGroup, UsageRow,
+    ApiKey, AuditRow, DriftRow, EntryFilter, EventRow, KeyPricing, Member, OpenCalls, PriceRow, Tenant,
+    TenantPricing, TenantSettings, UsageFilter, UsageGroup, UsageRow,
 };
 pub use sqlite::{SqliteOptions, SqliteStore};
 pub use traits::{Calls, Catalogue, Directory, Ledger, Scan, Statements, Store, Upkeep};

@@ -28,8 +28,7 @@ macro_rules! migrations {
 pub(crate) const SQLITE: &[Migration] = migrations!("sqlite": 1 "0001_foundation");
 pub(crate) const POSTGRES: &[Migration] = migrations!("postgres": 1 "0001_foundation");
 
-pub(crate) const CREATE_TABLE: &str =
-    "CREATE TABLE IF NOT EXISTS schema_migrations (version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)";
+pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)";
 pub(crate) const LIST: &str = "SELECT version, checksum FROM schema_migrations ORDER BY version";
 pub(crate) const RECORD: &str = "INSERT INTO schema_migrations (version, name, checksum) VALUES ($1, $2, $3)";
 
@@ -52,12 +51,18 @@ pub(crate) fn pending<'a>(
                 )));
             }
             Some(known) if known.checksum() != *checksum => {
-                return Err(StoreError::Schema(format!("migration {} was changed after it was applied", known.name)));
+                return Err(StoreError::Schema(format!(
+                    "migration {} was changed after it was applied",
+                    known.name
+                )));
             }
             Some(_) => {}
         }
     }
-    Ok(all.iter().filter(|migration| !applied.iter().any(|(version, _)| *version == migration.version)).collect())
+    Ok(all
+        .iter()
+        .filter(|migration| !applied.iter().any(|(version, _)| *version == migration.version))
+        .collect())
 }
 
 #[cfg(test)]
@@ -75,7 +80,10 @@ mod tests {
     fn a_newer_or_changed_schema_is_refused() {
         let newer = vec![(1, SQLITE[0].checksum()), (99, "x".to_owned())];
         assert!(matches!(pending(SQLITE, &newer), Err(StoreError::Schema(_))));
-        assert!(matches!(pending(SQLITE, &[(1, "x".to_owned())]), Err(StoreError::Schema(_))));
+        assert!(matches!(
+            pending(SQLITE, &[(1, "x".to_owned())]),
+            Err(StoreError::Schema(_))
+        ));
         assert_eq!(pending(SQLITE, &[]).unwrap().len(), SQLITE.len());
     }
 }

@@ -7,8 +7,8 @@ use turnpike_core::ledger::account::SpendWindow;
 use turnpike_core::ledger::hold::{CallSubject, Claim, ClaimKey, LoopCount};
 use turnpike_core::ledger::policy::EndUser;
 use turnpike_core::ledger::{
-    Account, AccountKey, AccountKind, AccountStatus, CallRef, Cause, Hold, HoldState, Payer, TenantHead, TenantStatus,
-    Transfer,
+    Account, AccountKey, AccountKind, AccountStatus, CallRef, Cause, Hold, HoldState, Payer, TenantHead,
+    TenantStatus, Transfer,
 };
 use turnpike_core::money::{CreditsPerDollar, Micros};
 use turnpike_core::time::Timestamp;
@@ -51,12 +51,20 @@ pub(crate) fn external_id(text: &str) -> Result<ExternalUserId, StoreError> {
 }
 
 pub(crate) fn payer(owner: &str) -> Result<Payer, StoreError> {
-    if owner.is_empty() { Ok(Payer::Pool) } else { external_id(owner).map(Payer::EndUser) }
+    if owner.is_empty() {
+        Ok(Payer::Pool)
+    } else {
+        external_id(owner).map(Payer::EndUser)
+    }
 }
 
 pub(crate) fn account_key(tenant: TenantId, kind: i16, owner: &str) -> Result<AccountKey, StoreError> {
     let kind = AccountKind::from_code(kind).ok_or_else(|| corrupt("account kind"))?;
-    let owner = if owner.is_empty() { None } else { Some(external_id(owner)?) };
+    let owner = if owner.is_empty() {
+        None
+    } else {
+        Some(external_id(owner)?)
+    };
     Ok(AccountKey { tenant, kind, owner })
 }
 
@@ -77,8 +85,14 @@ pub(crate) fn account(row: &Row, at: usize) -> Result<Account, StoreError> {
         posted: micros(row, at)?,
         held: micros(row, at + 1)?,
         status: AccountStatus::from_code(row.small(at + 2)?).ok_or_else(|| corrupt("account status"))?,
-        day: SpendWindow { index: row.int(at + 3)?, spent: micros(row, at + 4)? },
-        month: SpendWindow { index: row.int(at + 5)?, spent: micros(row, at + 6)? },
+        day: SpendWindow {
+            index: row.int(at + 3)?,
+            spent: micros(row, at + 4)?,
+        },
+        month: SpendWindow {
+            index: row.int(at + 5)?,
+            spent: micros(row, at + 6)?,
+        },
     })
 }
 
@@ -87,7 +101,9 @@ pub(crate) fn end_user(row: &Row, at: usize) -> Result<EndUser, StoreError> {
     Ok(EndUser {
         id: external_id(row.text(at)?)?,
         retired: row.int(at + 1)? != 0,
-        policy: Arc::new(serde_json::from_str(row.text(at + 2)?).map_err(|error| corrupt(&error.to_string()))?),
+        policy: Arc::new(
+            serde_json::from_str(row.text(at + 2)?).map_err(|error| corrupt(&error.to_string()))?,
+        ),
         created_at: instant(row, at + 3)?,
     })
 }
@@ -103,7 +119,12 @@ pub(crate) fn hold(row: &Row) -> Result<(TenantId, Hold), StoreError> {
     Ok((
         tenant,
         Hold {
-            call: CallRef { call: CallId(row.uuid(1)?), payer: payer(row.text(2)?)?, claim, loop_id: opt_arc(row, 22)? },
+            call: CallRef {
+                call: CallId(row.uuid(1)?),
+                payer: payer(row.text(2)?)?,
+                claim,
+                loop_id: opt_arc(row, 22)?,
+            },
             amount: micros(row, 3)?,
             base: micros(row, 4)?,
             state: HoldState::from_code(row.small(5)?).ok_or_else(|| corrupt("hold state"))?,
@@ -155,13 +176,19 @@ pub(crate) fn transfer(row: &Row) -> Result<Transfer, StoreError> {
 
 /// Reads `fingerprint, subject` from column `at` on.
 pub(crate) fn claim(row: &Row, at: usize) -> Result<Claim, StoreError> {
-    Ok(Claim { fingerprint: row.hash(at)?, subject: row.uuid(at + 1)? })
+    Ok(Claim {
+        fingerprint: row.hash(at)?,
+        subject: row.uuid(at + 1)?,
+    })
 }
 
 /// Reads `calls, spent` from column `at` on.
 pub(crate) fn loop_count(row: &Row, at: usize) -> Result<LoopCount, StoreError> {
     let calls = u64::try_from(row.int(at)?).map_err(|_negative| corrupt("loop calls"))?;
-    Ok(LoopCount { calls, spent: micros(row, at + 1)? })
+    Ok(LoopCount {
+        calls,
+        spent: micros(row, at + 1)?,
+    })
 }
 
 /// Starts a parameter list with bucket and tenant, as every key does.

@@ -89,7 +89,9 @@ pub(crate) struct Row(pub(crate) Vec<Cell>);
 
 impl Row {
     fn cell(&self, index: usize) -> Result<&Cell, StoreError> {
-        self.0.get(index).ok_or_else(|| StoreError::Corrupt(format!("no column {index}")))
+        self.0
+            .get(index)
+            .ok_or_else(|| StoreError::Corrupt(format!("no column {index}")))
     }
 
     fn wrong(index: usize, wanted: &str) -> StoreError {
@@ -142,9 +144,9 @@ impl Row {
         match self.cell(index)? {
             Cell::Null => Ok(None),
             Cell::Uuid(value) => Ok(Some(*value)),
-            Cell::Bytes(value) => {
-                Uuid::from_slice(value).map(Some).map_err(|_wrong_length| Self::wrong(index, "UUID"))
-            }
+            Cell::Bytes(value) => Uuid::from_slice(value)
+                .map(Some)
+                .map_err(|_wrong_length| Self::wrong(index, "UUID")),
             Cell::Int(_) | Cell::Text(_) => Err(Self::wrong(index, "UUID")),
         }
     }
@@ -163,7 +165,10 @@ pub(crate) struct Statement {
 
 impl Statement {
     pub(crate) fn new(sql: impl Into<Cow<'static, str>>, params: Vec<Param>) -> Self {
-        Self { sql: sql.into(), params }
+        Self {
+            sql: sql.into(),
+            params,
+        }
     }
 }
 

@@ -18,7 +18,8 @@ fn event(row: &Row) -> Result<EventRow, StoreError> {
     Ok(EventRow {
         seq: row.int(0)?,
         id: EventId(row.uuid(1)?),
-        kind: EventType::from_code(row.small(2)?).ok_or_else(|| StoreError::Corrupt("event type".to_owned()))?,
+        kind: EventType::from_code(row.small(2)?)
+            .ok_or_else(|| StoreError::Corrupt("event type".to_owned()))?,
         created_at: rows::instant(row, 3)?,
         data: row.text(4)?.to_owned(),
     })
@@ -30,11 +31,24 @@ impl<S: Sql> Statements for S {
         let sql = format!(
             "SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE bucket = $1 AND tenant_id = $2 AND kind = $3 AND owner = $4"
         );
-        let params = params![key.tenant.bucket(), key.tenant.0, key.kind.code(), key.owner_str()];
-        self.query(&sql, params).await?.first().map(|row| rows::account(row, 0)).transpose()
+        let params = params![
+            key.tenant.bucket(),
+            key.tenant.0,
+            key.kind.code(),
+            key.owner_str()
+        ];
+        self.query(&sql, params)
+            .await?
+            .first()
+            .map(|row| rows::account(row, 0))
+            .transpose()
     }
 
-    async fn list_transfers(&self, tenant: TenantId, filter: &EntryFilter) -> Result<Vec<Transfer>, StoreError> {
+    async fn list_transfers(
+        &self,
+        tenant: TenantId,
+        filter: &EntryFilter,
+    ) -> Result<Vec<Transfer>, StoreError> {
         let mut sql = format!(
             "SELECT {TRANSFER_COLUMNS} FROM transfers WHERE bucket = $1 AND tenant_id = $2 AND seq < $3"
         );
@@ -53,7 +67,11 @@ impl<S: Sql> Statements for S {
             }
         }
         sql.push_str(" ORDER BY seq DESC LIMIT $4");
-        self.query(&sql, params).await?.iter().map(rows::transfer).collect()
+        self.query(&sql, params)
+            .await?
+            .iter()
+            .map(rows::transfer)
+            .collect()
     }
 
     async fn usage(
@@ -78,18 +96,27 @@ impl<S: Sql> Statements for S {
              FROM holds WHERE bucket = $1 AND tenant_id = $2 AND created_at >= $3 AND created_at < $4"
         );
         let mut params = tenant_params(tenant);
-        params.push(Param::from(filter.from.map_or(0, turnpike_core::time::Timestamp::millis)));
-        params.push(Param::from(filter.to.map_or(i64::MAX, turnpike_core::time::Timestamp::millis)));
+        params.push(Param::from(
+            filter.from.map_or(0, turnpike_core::time::Timestamp::millis),
+        ));
+        params.push(Param::from(
+            filter.to.map_or(i64::MAX, turnpike_core::time::Timestamp::millis),
+        ));
         if let Some(payer) = &filter.payer {
             params.push(Param::from(payer.as_owner()));
-            write!(sql, " AND owner = ${}", params.len()).map_err(|error| StoreError::Defect(error.to_string()))?;
+            write!(sql, " AND owner = ${}", params.len())
+                .map_err(|error| StoreError::Defect(error.to_string()))?;
         }
         if let Some((name, value)) = &filter.attribution {
             params.push(Param::from(name.as_str()));
             let member = self.json_member("attribution", params.len());
             params.push(Param::from(value.as_str()));
-            write!(sql, " AND attribution IS NOT NULL AND {member} = ${}", params.len())
-                .map_err(|error| StoreError::Defect(error.to_string()))?;
+            write!(
+                sql,
+                " AND attribution IS NOT NULL AND {member} = ${}",
+                params.len()
+            )
+            .map_err(|error| StoreError::Defect(error.to_string()))?;
         }
         sql.push_str(" GROUP BY 1 ORDER BY 1 LIMIT 1000");
         let usage = |row: &Row| {
@@ -137,13 +164,15 @@ impl<S: Sql> Statements for S {
 
 /// A tenant's transfers, oldest first, as [`rows::transfer`] reads them.
 pub(crate) fn transfers_in_order(tenant: TenantId) -> Statement {
-    let sql = format!("SELECT {TRANSFER_COLUMNS} FROM transfers WHERE bucket = $1 AND tenant_id = $2 ORDER BY seq");
+    let sql =
+        format!("SELECT {TRANSFER_COLUMNS} FROM transfers WHERE bucket = $1 AND tenant_id = $2 ORDER BY seq");
     Statement::new(sql, tenant_params(tenant))
 }
 
 /// A tenant's calls, oldest first, as [`rows::hold`] reads them.
 pub(crate) fn calls_in_order(tenant: TenantId) -> Statement {
-    let sql = format!("SELECT {HOLD_COLUMNS} FROM holds WHERE bucket = $1 AND tenant_id = $2 ORDER BY call_id");
+    let sql =
+        format!("SELECT {HOLD_COLUMNS} FROM holds WHERE bucket = $1 AND tenant_id = $2 ORDER BY call_id");
     Statement::new(sql, tenant_params(tenant))
 }
 

@@ -12,8 +12,8 @@ use turnpike_core::time::Timestamp;
 
 use crate::error::{StoreError, SubmitError};
 use crate::records::{
-    ApiKey, AuditRow, DriftRow, EntryFilter, EventRow, Member, OpenCalls, PriceRow, Tenant, TenantSettings, UsageFilter,
-    UsageGroup, UsageRow,
+    ApiKey, AuditRow, DriftRow, EntryFilter, EventRow, Member, OpenCalls, PriceRow, Tenant, TenantSettings,
+    UsageFilter, UsageGroup, UsageRow,
 };
 
 /// Changes of money.
@@ -29,7 +29,8 @@ pub trait Calls: Send + Sync {
     /// A call's record.
     async fn find_call(&self, tenant: TenantId, call: CallId) -> Result<Option<Hold>, StoreError>;
     /// A call's stored answer.
-    async fn find_outcome(&self, tenant: TenantId, call: CallId) -> Result<Option<StoredOutcome>, StoreError>;
+    async fn find_outcome(&self, tenant: TenantId, call: CallId)
+    -> Result<Option<StoredOutcome>, StoreError>;
     /// Which request took an idempotency key.
     async fn find_claim(&self, key: &ClaimKey) -> Result<Option<Claim>, StoreError>;
     /// Unfinished calls, oldest deadline first.
@@ -46,7 +47,11 @@ pub trait Statements: Send + Sync {
     /// One account; `None` = it never had an entry.
     async fn find_account(&self, key: &AccountKey) -> Result<Option<Account>, StoreError>;
     /// Transfers, newest first.
-    async fn list_transfers(&self, tenant: TenantId, filter: &EntryFilter) -> Result<Vec<Transfer>, StoreError>;
+    async fn list_transfers(
+        &self,
+        tenant: TenantId,
+        filter: &EntryFilter,
+    ) -> Result<Vec<Transfer>, StoreError>;
     /// Calls summed by group.
     async fn usage(
         &self,
@@ -102,7 +107,12 @@ pub trait Directory: Send + Sync {
     /// Adds a member or changes the role.
     async fn put_member(&self, member: &Member, audit: &AuditRow) -> Result<(), StoreError>;
     /// Removes a member; `false` = there was none.
-    async fn remove_member(&self, tenant: TenantId, subject: &str, audit: &AuditRow) -> Result<bool, StoreError>;
+    async fn remove_member(
+        &self,
+        tenant: TenantId,
+        subject: &str,
+        audit: &AuditRow,
+    ) -> Result<bool, StoreError>;
     /// A workspace's members, by subject.
     async fn list_members(&self, tenant: TenantId) -> Result<Vec<Member>, StoreError>;
     /// A person's memberships.
@@ -124,7 +134,11 @@ pub trait Directory: Send + Sync {
     /// Notes when keys were last used.
     async fn touch_keys(&self, used: &[(TenantId, KeyId, Timestamp)]) -> Result<(), StoreError>;
     /// An end user.
-    async fn find_end_user(&self, tenant: TenantId, id: &ExternalUserId) -> Result<Option<EndUser>, StoreError>;
+    async fn find_end_user(
+        &self,
+        tenant: TenantId,
+        id: &ExternalUserId,
+    ) -> Result<Option<EndUser>, StoreError>;
     /// Replaces an end user's limits; `false` = there is no such end user.
     async fn set_policy(
         &self,
@@ -152,7 +166,11 @@ pub trait Upkeep: Send + Sync {
     /// Whether it answers.
     async fn ping(&self) -> Result<(), StoreError>;
     /// Checks one tenant's books in one snapshot; `progress` is told how many rows were read.
-    async fn audit(&self, tenant: TenantId, progress: &(dyn Fn(u64) + Sync)) -> Result<AuditReport, StoreError>;
+    async fn audit(
+        &self,
+        tenant: TenantId,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<AuditReport, StoreError>;
     /// Whether several processes may use it at once.
     fn is_shared(&self) -> bool;
     /// Ends it after the batch that is under way.

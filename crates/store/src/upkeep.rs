@@ -15,7 +15,9 @@ use crate::statements::{calls_in_order, transfers_in_order};
 pub(crate) trait SharedUpkeep: Sql {
     /// See [`crate::Upkeep::ping`].
     async fn select_one(&self) -> Result<(), StoreError> {
-        self.query("SELECT 1 FROM revisions LIMIT 1", Vec::new()).await.map(drop)
+        self.query("SELECT 1 FROM revisions LIMIT 1", Vec::new())
+            .await
+            .map(drop)
     }
 
     /// See [`crate::Upkeep::audit`].
@@ -25,13 +27,19 @@ pub(crate) trait SharedUpkeep: Sql {
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<AuditReport, StoreError> {
         let of_tenant = |columns: &str, table: &str, order: &str| {
-            let sql = format!("SELECT {columns} FROM {table} WHERE bucket = $1 AND tenant_id = $2 ORDER BY {order}");
+            let sql = format!(
+                "SELECT {columns} FROM {table} WHERE bucket = $1 AND tenant_id = $2 ORDER BY {order}"
+            );
             Statement::new(sql, tenant_params(tenant))
         };
         let queries = vec![
             transfers_in_order(tenant),
             calls_in_order(tenant),
-            of_tenant(&format!("kind, owner, {ACCOUNT_COLUMNS}"), "accounts", "kind, owner"),
+            of_tenant(
+                &format!("kind, owner, {ACCOUNT_COLUMNS}"),
+                "accounts",
+                "kind, owner",
+            ),
             of_tenant("seq", "events", "seq"),
             of_tenant(TENANT_HEAD_COLUMNS, "tenants", "tenant_id"),
         ];

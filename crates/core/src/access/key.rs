@@ -64,7 +64,10 @@ impl KeySecret {
         if text.len() > MAX_KEY_CHARS || !text.is_ascii() {
             return Err(KeyFormatError);
         }
-        let rest = text.strip_prefix(brand).and_then(|rest| rest.strip_prefix('_')).ok_or(KeyFormatError)?;
+        let rest = text
+            .strip_prefix(brand)
+            .and_then(|rest| rest.strip_prefix('_'))
+            .ok_or(KeyFormatError)?;
         let (kind, body) = KeyKind::ALL
             .iter()
             .find_map(|kind| {
@@ -74,7 +77,9 @@ impl KeySecret {
             .ok_or(KeyFormatError)?;
         let well_formed = body.len() == BODY_CHARS.saturating_add(CHECK_CHARS)
             && body.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let (signed, check) = text.split_at_checked(text.len().saturating_sub(CHECK_CHARS)).ok_or(KeyFormatError)?;
+        let (signed, check) = text
+            .split_at_checked(text.len().saturating_sub(CHECK_CHARS))
+            .ok_or(KeyFormatError)?;
         if well_formed && checksum(signed) == check {
             Ok((kind, Self(text.to_owned())))
         } else {
@@ -89,7 +94,11 @@ impl KeySecret {
 
     /// The first characters, which may be shown in lists.
     pub fn prefix(&self) -> &str {
-        let visible = self.0.len().saturating_sub(BODY_CHARS.saturating_add(CHECK_CHARS)).saturating_add(4);
+        let visible = self
+            .0
+            .len()
+            .saturating_sub(BODY_CHARS.saturating_add(CHECK_CHARS))
+            .saturating_add(4);
         self.0.get(..visible).unwrap_or_default()
     }
 
@@ -181,7 +190,13 @@ mod tests {
             typo.push(last);
             assert!(KeySecret::parse("svc", &typo).is_err());
         }
-        for bad in ["", "svc_sk_live_", "sk_live_x", &"x".repeat(5000), "svc_sk_live_é"] {
+        for bad in [
+            "",
+            "svc_sk_live_",
+            "sk_live_x",
+            &"x".repeat(5000),
+            "svc_sk_live_é",
+        ] {
             assert!(KeySecret::parse("svc", bad).is_err());
         }
     }

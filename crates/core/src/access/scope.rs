@@ -47,9 +47,12 @@ impl Role {
     pub const fn scopes(self) -> &'static [Scope] {
         match self {
             Self::Owner | Self::Admin => Scope::ALL,
-            Self::Developer => {
-                &[Scope::TenantRead, Scope::CatalogWrite, Scope::TokensManage, Scope::WidgetRead]
-            }
+            Self::Developer => &[
+                Scope::TenantRead,
+                Scope::CatalogWrite,
+                Scope::TokensManage,
+                Scope::WidgetRead,
+            ],
             Self::Billing => &[Scope::TenantRead, Scope::PayoutsManage],
             Self::Viewer => &[Scope::TenantRead],
         }

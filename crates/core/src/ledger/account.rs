@@ -130,7 +130,11 @@ impl Payer {
     pub fn account(&self, tenant: TenantId) -> AccountKey {
         match self {
             Self::Pool => AccountKey::of(tenant, AccountKind::Pool),
-            Self::EndUser(id) => AccountKey { tenant, kind: AccountKind::EndUser, owner: Some(id.clone()) },
+            Self::EndUser(id) => AccountKey {
+                tenant,
+                kind: AccountKind::EndUser,
+                owner: Some(id.clone()),
+            },
         }
     }
 
@@ -162,7 +166,11 @@ pub struct AccountKey {
 impl AccountKey {
     /// The tenant's only account of `kind`.
     pub const fn of(tenant: TenantId, kind: AccountKind) -> Self {
-        Self { tenant, kind, owner: None }
+        Self {
+            tenant,
+            kind,
+            owner: None,
+        }
     }
 
     /// The stored form of the owner, empty where there is none.
@@ -172,7 +180,12 @@ impl AccountKey {
 
     /// The account's public id, stable for good.
     pub fn id(&self) -> Uuid {
-        derive_v8(&[b"account", self.tenant.0.as_bytes(), self.kind.as_str().as_bytes(), self.owner_str().as_bytes()])
+        derive_v8(&[
+            b"account",
+            self.tenant.0.as_bytes(),
+            self.kind.as_str().as_bytes(),
+            self.owner_str().as_bytes(),
+        ])
     }
 
     /// Whether customers spend from it, so that it can never be overdrawn.
@@ -225,7 +238,10 @@ impl Account {
 
     /// The three figures shown to people.
     pub const fn balance(&self) -> Balance {
-        Balance { posted: self.posted, held: self.held }
+        Balance {
+            posted: self.posted,
+            held: self.held,
+        }
     }
 }
 
@@ -258,13 +274,20 @@ pub struct SpendWindow {
 impl SpendWindow {
     /// Spent so far in window `index`.
     pub const fn spent_in(&self, index: i64) -> Micros {
-        if index <= self.index { self.spent } else { Micros::ZERO }
+        if index <= self.index {
+            self.spent
+        } else {
+            Micros::ZERO
+        }
     }
 
     /// Adds `amount` to window `index` and says which window it was counted in; `None` on overflow.
     pub fn add(&mut self, index: i64, amount: Micros) -> Option<i64> {
         let spent = self.spent_in(index).checked_add(amount)?;
-        *self = Self { index: self.index.max(index), spent };
+        *self = Self {
+            index: self.index.max(index),
+            spent,
+        };
         Some(self.index)
     }
 

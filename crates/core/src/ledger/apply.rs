@@ -24,7 +24,12 @@ use crate::money::Micros;
 /// The [`Rejection`] says why nothing was changed.
 pub fn apply(books: &mut Books, command: &Command) -> Result<Outcome, Rejection> {
     books.staged(|books| {
-        let mut step = Step { books, command, transfers: 0, events: 0 };
+        let mut step = Step {
+            books,
+            command,
+            transfers: 0,
+            events: 0,
+        };
         match &command.action {
             Action::Grant(grant) => step.grant(grant),
             Action::Move(moved) => step.move_between(moved),
@@ -63,12 +68,20 @@ impl Step<'_> {
         if !self.books.tenants.is_loaded(&id) {
             return Err(Rejection::NotLoaded("tenant"));
         }
-        self.books.tenants.get(&id).copied().ok_or(Rejection::UnknownTenant)
+        self.books
+            .tenants
+            .get(&id)
+            .copied()
+            .ok_or(Rejection::UnknownTenant)
     }
 
     pub(super) fn active_tenant(&self) -> Result<TenantHead, Rejection> {
         let head = self.tenant()?;
-        if head.status == TenantStatus::Active { Ok(head) } else { Err(Rejection::TenantNotActive(head.status)) }
+        if head.status == TenantStatus::Active {
+            Ok(head)
+        } else {
+            Err(Rejection::TenantNotActive(head.status))
+        }
     }
 
     pub(super) fn account(&self, key: &AccountKey) -> Result<Account, Rejection> {
@@ -95,7 +108,13 @@ impl Step<'_> {
             Some(taken) if taken.fingerprint == claim.fingerprint => Ok(Some(taken.subject)),
             Some(_) => Err(Rejection::ClaimConflict),
             None => {
-                self.books.claims.put(claim.key.clone(), Claim { fingerprint: claim.fingerprint, subject });
+                self.books.claims.put(
+                    claim.key.clone(),
+                    Claim {
+                        fingerprint: claim.fingerprint,
+                        subject,
+                    },
+                );
                 Ok(None)
             }
         }
@@ -112,7 +131,10 @@ impl Step<'_> {
         // INVARIANT: every transfer debits one account and credits another of the same tenant, so that the
         // tenant's books sum to zero.
         let mut debit = self.account(&posting.debit)?;
-        debit.posted = debit.posted.checked_sub(posting.amount).ok_or(Rejection::Overflow)?;
+        debit.posted = debit
+            .posted
+            .checked_sub(posting.amount)
+            .ok_or(Rejection::Overflow)?;
         // INVARIANT: what customers spend from is never overdrawn, holds included.
         if posting.debit.is_spendable() && debit.posted < debit.held {
             return Err(Rejection::InsufficientCredits {
@@ -121,7 +143,10 @@ impl Step<'_> {
             });
         }
         let mut credit = self.account(&posting.credit)?;
-        credit.posted = credit.posted.checked_add(posting.amount).ok_or(Rejection::Overflow)?;
+        credit.posted = credit
+            .posted
+            .checked_add(posting.amount)
+            .ok_or(Rejection::Overflow)?;
 
         let mut head = self.tenant()?;
         head.transfer_seq = head.transfer_seq.checked_add(1).ok_or(Rejection::Overflow)?;
@@ -159,7 +184,10 @@ impl Step<'_> {
         reference: &str,
         mut data: serde_json::Map<String, serde_json::Value>,
     ) -> Result<(), Rejection> {
-        data.insert("externalUserId".to_owned(), end_user.map_or(json!(null), |id| json!(id.as_str())));
+        data.insert(
+            "externalUserId".to_owned(),
+            end_user.map_or(json!(null), |id| json!(id.as_str())),
+        );
         data.insert("reference".to_owned(), json!(reference));
         data.insert("occurredAt".to_owned(), json!(self.command.at));
         let mut head = self.tenant()?;
@@ -195,7 +223,12 @@ impl Step<'_> {
             ("entryId", json!(entry)),
         ]);
         let reference = entry.to_string();
-        self.emit(EventType::BalanceChanged, payer.external_user_id(), &reference, data)
+        self.emit(
+            EventType::BalanceChanged,
+            payer.external_user_id(),
+            &reference,
+            data,
+        )
     }
 
     fn ensure_end_user(&mut self, payer: &Payer) -> Result<(), Rejection> {
@@ -248,7 +281,10 @@ impl Step<'_> {
             .ok_or(Rejection::NotPositive)?;
         let account = self.account(&to)?;
         self.emit_balance_changed(&grant.to, before, account.posted, Cause::Grant, transfer)?;
-        Ok(Outcome::Granted { transfer, balance: account.balance() })
+        Ok(Outcome::Granted {
+            transfer,
+            balance: account.balance(),
+        })
     }
 
     fn move_between(&mut self, moved: &Move) -> Result<Outcome, Rejection> {
@@ -294,7 +330,11 @@ impl Step<'_> {
         let balance_of = |payer: &Payer| -> Result<Balance, Rejection> {
             Ok(self.account(&payer.account(self.command.tenant))?.balance())
         };
-        Ok(Outcome::Moved { transfer, pool: balance_of(&Payer::Pool)?, end_user: balance_of(&user)? })
+        Ok(Outcome::Moved {
+            transfer,
+            pool: balance_of(&Payer::Pool)?,
+            end_user: balance_of(&user)?,
+        })
     }
 }
 
@@ -302,5 +342,8 @@ impl Step<'_> {
 pub(super) fn object<const N: usize>(
     members: [(&str, serde_json::Value); N],
 ) -> serde_json::Map<String, serde_json::Value> {
-    members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    members
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
 }

@@ -39,20 +39,37 @@ pub(super) fn hold(step: &mut Step<'_>, new: &NewHold) -> Result<Outcome, Reject
         }
         None => None,
     };
-    policy.admit(&account, counted.as_ref().map(|(_, count)| *count), new.amount, at)?;
+    policy.admit(
+        &account,
+        counted.as_ref().map(|(_, count)| *count),
+        new.amount,
+        at,
+    )?;
 
     // INVARIANT: overspend is impossible, because what is available is checked and taken here, in one step.
     if account.available() < new.amount {
-        return Err(Rejection::InsufficientCredits { required: new.amount, available: account.available() });
+        return Err(Rejection::InsufficientCredits {
+            required: new.amount,
+            available: account.available(),
+        });
     }
     account.held = account.held.checked_add(new.amount).ok_or(Rejection::Overflow)?;
     let day = account.day.add(at.day(), new.amount).ok_or(Rejection::Overflow)?;
-    let month = account.month.add(at.month(), new.amount).ok_or(Rejection::Overflow)?;
+    let month = account
+        .month
+        .add(at.month(), new.amount)
+        .ok_or(Rejection::Overflow)?;
     step.books.accounts.put(key, account);
     let loop_id = counted.as_ref().map(|(loop_key, _)| loop_key.loop_id.clone());
     if let Some((loop_key, count)) = counted {
         let spent = count.spent.checked_add(new.amount).ok_or(Rejection::Overflow)?;
-        step.books.loops.put(loop_key, LoopCount { calls: count.calls.saturating_add(1), spent });
+        step.books.loops.put(
+            loop_key,
+            LoopCount {
+                calls: count.calls.saturating_add(1),
+                spent,
+            },
+        );
     }
     let call = CallRef {
         call: new.call,
@@ -155,8 +172,13 @@ pub(super) fn capture(step: &mut Step<'_>, capture: &Capture) -> Result<Outcome,
     let charge = &capture.charge;
     if hold.state == HoldState::Captured && hold.charged == charge.effective {
         // The answer to the first capture was lost on its way; this one changes nothing.
-        let balance = step.account(&hold.call.payer.account(step.command.tenant))?.balance();
-        return Ok(Outcome::Captured { charged: hold.charged, balance });
+        let balance = step
+            .account(&hold.call.payer.account(step.command.tenant))?
+            .balance();
+        return Ok(Outcome::Captured {
+            charged: hold.charged,
+            balance,
+        });
     }
     if hold.state != HoldState::Held {
         return Err(Rejection::HoldNotOpen(hold.state));
@@ -198,7 +220,10 @@ pub(super) fn capture(step: &mut Step<'_>, capture: &Capture) -> Result<Outcome,
         step.emit_balance_changed(&hold.call.payer, before, account.posted, Cause::Charge, entry)?;
     }
     close(step, hold, capture.outcome.clone());
-    Ok(Outcome::Captured { charged: charge.effective, balance: account.balance() })
+    Ok(Outcome::Captured {
+        charged: charge.effective,
+        balance: account.balance(),
+    })
 }
 
 pub(super) fn finish_stream(step: &mut Step<'_>, finish: &FinishStream) -> Result<Outcome, Rejection> {
@@ -209,7 +234,10 @@ pub(super) fn finish_stream(step: &mut Step<'_>, finish: &FinishStream) -> Resul
     }
     if hold.is_finished() {
         let balance = step.account(&payer_key)?.balance();
-        return Ok(Outcome::Finished { refunded: hold.refunded, balance });
+        return Ok(Outcome::Finished {
+            refunded: hold.refunded,
+            balance,
+        });
     }
     let kept = finish.charge;
     if kept.effective > hold.charged || kept.margin > hold.margin {
@@ -217,7 +245,9 @@ pub(super) fn finish_stream(step: &mut Step<'_>, finish: &FinishStream) -> Resul
     }
     let refund = hold.charged.saturating_sub_zero(kept.effective);
     let margin_refund = hold.margin.saturating_sub_zero(kept.margin);
-    let base_refund = refund.checked_sub(margin_refund).filter(|base| !base.is_negative());
+    let base_refund = refund
+        .checked_sub(margin_refund)
+        .filter(|base| !base.is_negative());
     let base_refund = base_refund.ok_or(Rejection::Mismatch("base of a stream grew"))?;
     let before = step.account(&payer_key)?.posted;
     let mut entry = None;
@@ -250,15 +280,32 @@ pub(super) fn finish_stream(step: &mut Step<'_>, finish: &FinishStream) -> Resul
             ("amountUsd", json!(refund)),
             ("balanceUsd", json!(balance.posted)),
             ("originalReference", json!(hold.call.call)),
-            ("reason", json!(finish.failure.as_deref().unwrap_or("unused part of a stream"))),
+            (
+                "reason",
+                json!(finish.failure.as_deref().unwrap_or("unused part of a stream")),
+            ),
             ("status", json!("succeeded")),
         ]);
         let reference = hold.call.call.to_string();
-        step.emit(EventType::RefundIssued, hold.call.payer.external_user_id(), &reference, data)?;
-        step.emit_balance_changed(&hold.call.payer, before, balance.posted, Cause::StreamRefund, entry)?;
+        step.emit(
+            EventType::RefundIssued,
+            hold.call.payer.external_user_id(),
+            &reference,
+            data,
+        )?;
+        step.emit_balance_changed(
+            &hold.call.payer,
+            before,
+            balance.posted,
+            Cause::StreamRefund,
+            entry,
+        )?;
     }
     close(step, hold, Some(finish.outcome.clone()));
-    Ok(Outcome::Finished { refunded: refund, balance })
+    Ok(Outcome::Finished {
+        refunded: refund,
+        balance,
+    })
 }
 
 pub(super) fn release(step: &mut Step<'_>, release: &Release) -> Result<Outcome, Rejection> {
@@ -270,7 +317,11 @@ pub(super) fn release(step: &mut Step<'_>, release: &Release) -> Result<Outcome,
     if hold.state != HoldState::Held {
         return Err(Rejection::HoldNotOpen(hold.state));
     }
-    let end = End { state: HoldState::Released, failure: &release.failure, frees_claim: release.outcome.is_none() };
+    let end = End {
+        state: HoldState::Released,
+        failure: &release.failure,
+        frees_claim: release.outcome.is_none(),
+    };
     end_uncharged(step, hold, &end, release.drift.as_ref(), release.outcome.clone())
 }
 
@@ -278,18 +329,26 @@ pub(super) fn release(step: &mut Step<'_>, release: &Release) -> Result<Outcome,
 /// the provider's share is booked to the operator's loss and the key answers with the failure for good.
 pub(super) fn expire(step: &mut Step<'_>, call: &CallRef) -> Result<Outcome, Rejection> {
     let mut hold = find(step, call)?;
-    let balance = step.account(&hold.call.payer.account(step.command.tenant))?.balance();
+    let balance = step
+        .account(&hold.call.payer.account(step.command.tenant))?
+        .balance();
     if hold.is_finished() {
         return Err(Rejection::HoldNotOpen(hold.state));
     }
     if hold.state == HoldState::Captured {
         // A stream whose end nobody saw: the charge stands, its usage stays unknown, nothing can be replayed.
-        let drift =
-            Drift { kind: DriftKind::OutcomeUnknown, detail: "stream end not seen".into(), loss: Micros::ZERO };
+        let drift = Drift {
+            kind: DriftKind::OutcomeUnknown,
+            detail: "stream end not seen".into(),
+            loss: Micros::ZERO,
+        };
         hold.finished_at = Some(step.command.at);
         book_drift(step, &mut hold, Some(&drift))?;
         close(step, hold, None);
-        return Ok(Outcome::Finished { refunded: Micros::ZERO, balance });
+        return Ok(Outcome::Finished {
+            refunded: Micros::ZERO,
+            balance,
+        });
     }
     let sent = hold.dispatched_at.is_some();
     let drift = sent.then(|| Drift {
@@ -297,8 +356,16 @@ pub(super) fn expire(step: &mut Step<'_>, call: &CallRef) -> Result<Outcome, Rej
         detail: "no outcome after dispatch".into(),
         loss: hold.base,
     });
-    let failure: Arc<str> = if sent { "UPSTREAM_TIMEOUT".into() } else { "SERVICE_UNAVAILABLE".into() };
-    let end = End { state: HoldState::Expired, failure: &failure, frees_claim: !sent };
+    let failure: Arc<str> = if sent {
+        "UPSTREAM_TIMEOUT".into()
+    } else {
+        "SERVICE_UNAVAILABLE".into()
+    };
+    let end = End {
+        state: HoldState::Expired,
+        failure: &failure,
+        frees_claim: !sent,
+    };
     end_uncharged(step, hold, &end, drift.as_ref(), None)
 }
 
@@ -330,7 +397,9 @@ fn end_uncharged(
         }
         step.books.claims.remove(claim.clone());
     }
-    let balance = step.account(&hold.call.payer.account(step.command.tenant))?.balance();
+    let balance = step
+        .account(&hold.call.payer.account(step.command.tenant))?
+        .balance();
     hold.balance_after = Some(balance.posted);
     let data = object([
         ("callId", json!(hold.call.call)),
@@ -341,7 +410,12 @@ fn end_uncharged(
         ("reason", json!(end.failure)),
     ]);
     let reference = hold.call.call.to_string();
-    step.emit(EventType::BurnFailed, hold.call.payer.external_user_id(), &reference, data)?;
+    step.emit(
+        EventType::BurnFailed,
+        hold.call.payer.external_user_id(),
+        &reference,
+        data,
+    )?;
     close(step, hold, outcome);
     Ok(Outcome::Released(balance))
 }
@@ -359,7 +433,9 @@ fn book_drift(step: &mut Step<'_>, hold: &mut Hold, drift: Option<&Drift>) -> Re
         attribution: hold.subject.attribution.as_ref(),
     })?;
     hold.loss = hold.loss.checked_add(drift.loss).ok_or(Rejection::Overflow)?;
-    step.books.drifts.push((step.command.tenant, hold.clone(), drift.clone()));
+    step.books
+        .drifts
+        .push((step.command.tenant, hold.clone(), drift.clone()));
     Ok(())
 }
 
@@ -375,14 +451,24 @@ fn emit_burn(step: &mut Step<'_>, hold: &Hold, base: Micros) -> Result<(), Rejec
         ("balanceUsd", json!(hold.balance_after)),
         ("baseUsd", json!(base)),
         ("marginUsd", json!(hold.margin)),
-        ("attribution", attribution.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()),
+        (
+            "attribution",
+            attribution
+                .and_then(|text| serde_json::from_str(text).ok())
+                .unwrap_or_default(),
+        ),
         ("usage", json!(hold.usage)),
     ]);
     if let Some(model) = &hold.subject.model {
         data.insert("model".to_owned(), json!(model));
     }
     let reference = hold.call.call.to_string();
-    step.emit(EventType::BurnCompleted, hold.call.payer.external_user_id(), &reference, data)
+    step.emit(
+        EventType::BurnCompleted,
+        hold.call.payer.external_user_id(),
+        &reference,
+        data,
+    )
 }
 
 fn close(step: &mut Step<'_>, hold: Hold, outcome: Option<StoredOutcome>) {

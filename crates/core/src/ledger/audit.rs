@@ -75,7 +75,13 @@ impl Auditor {
             chain: GENESIS,
             next_transfer: 1,
             next_event: 1,
-            counts: AuditCounts { accounts: 0, transfers: 0, holds: 0, open_holds: 0, events: 0 },
+            counts: AuditCounts {
+                accounts: 0,
+                transfers: 0,
+                holds: 0,
+                open_holds: 0,
+                events: 0,
+            },
             findings: Vec::new(),
         }
     }
@@ -90,7 +96,10 @@ impl Auditor {
     pub fn transfer(&mut self, transfer: &Transfer) {
         self.counts.transfers = self.counts.transfers.saturating_add(1);
         if transfer.seq != self.next_transfer {
-            self.find(format!("transfer {}: expected position {}", transfer.seq, self.next_transfer));
+            self.find(format!(
+                "transfer {}: expected position {}",
+                transfer.seq, self.next_transfer
+            ));
         }
         self.next_transfer = transfer.seq.saturating_add(1);
         let hash = transfer.chained(&self.chain);
@@ -105,14 +114,18 @@ impl Auditor {
             self.find(format!("transfer {}: two tenants", transfer.seq));
         }
         let amount = i128::from(transfer.amount.get());
-        for (account, sign, after) in
-            [(&transfer.debit, -1_i128, transfer.debit_after), (&transfer.credit, 1, transfer.credit_after)]
-        {
+        for (account, sign, after) in [
+            (&transfer.debit, -1_i128, transfer.debit_after),
+            (&transfer.credit, 1, transfer.credit_after),
+        ] {
             let sum = self.posted.entry(account.clone()).or_default();
             *sum = sum.saturating_add(amount.saturating_mul(sign));
             let (sum, negative) = (*sum, *sum < 0 && account.is_spendable());
             if sum != i128::from(after.get()) {
-                self.find(format!("transfer {}: balance of {account} afterwards should be {sum}", transfer.seq));
+                self.find(format!(
+                    "transfer {}: balance of {account} afterwards should be {sum}",
+                    transfer.seq
+                ));
             }
             if negative {
                 self.find(format!("transfer {}: {account} is overdrawn", transfer.seq));
@@ -141,7 +154,9 @@ impl Auditor {
             ("loss", sums.loss, hold.loss),
         ] {
             if ledger != i128::from(record.get()) {
-                self.find(format!("call {id}: {what} is {record} in its record and {ledger} µUSD in the ledger"));
+                self.find(format!(
+                    "call {id}: {what} is {record} in its record and {ledger} µUSD in the ledger"
+                ));
             }
         }
         if hold.charged > hold.amount || hold.refunded > hold.charged || hold.charged.is_negative() {
@@ -166,14 +181,23 @@ impl Auditor {
         self.counts.accounts = self.counts.accounts.saturating_add(1);
         let posted = self.posted.remove(key).unwrap_or_default();
         if posted != i128::from(account.posted.get()) {
-            self.find(format!("account {key}: balance is {} and its entries sum to {posted} µUSD", account.posted));
+            self.find(format!(
+                "account {key}: balance is {} and its entries sum to {posted} µUSD",
+                account.posted
+            ));
         }
         let held = self.held.remove(key).unwrap_or_default();
         if held != i128::from(account.held.get()) {
-            self.find(format!("account {key}: {} held and its open holds sum to {held} µUSD", account.held));
+            self.find(format!(
+                "account {key}: {} held and its open holds sum to {held} µUSD",
+                account.held
+            ));
         }
         if account.held.is_negative() || (key.is_spendable() && account.posted < account.held) {
-            self.find(format!("account {key}: overdrawn: {} posted, {} held", account.posted, account.held));
+            self.find(format!(
+                "account {key}: overdrawn: {} posted, {} held",
+                account.posted, account.held
+            ));
         }
     }
 
@@ -207,6 +231,9 @@ impl Auditor {
         for call in std::mem::take(&mut self.calls).into_keys() {
             self.find(format!("call {call} has entries and no record"));
         }
-        AuditReport { counts: self.counts, findings: self.findings }
+        AuditReport {
+            counts: self.counts,
+            findings: self.findings,
+        }
     }
 }

@@ -35,7 +35,13 @@ pub struct TenantHead {
 impl TenantHead {
     /// A workspace without a past.
     pub const fn new(credits_per_dollar: CreditsPerDollar) -> Self {
-        Self { status: TenantStatus::Active, credits_per_dollar, transfer_seq: 0, chain: GENESIS, event_seq: 0 }
+        Self {
+            status: TenantStatus::Active,
+            credits_per_dollar,
+            transfer_seq: 0,
+            chain: GENESIS,
+            event_seq: 0,
+        }
     }
 }
 
@@ -66,7 +72,11 @@ pub struct Table<K, V> {
 
 impl<K, V> Default for Table<K, V> {
     fn default() -> Self {
-        Self { rows: HashMap::new(), changed: HashSet::new(), undo: Vec::new() }
+        Self {
+            rows: HashMap::new(),
+            changed: HashSet::new(),
+            undo: Vec::new(),
+        }
     }
 }
 
@@ -167,7 +177,9 @@ impl<K: Clone + Eq + Hash, V: Clone> Table<K, V> {
 
     /// Every row that is there.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.rows.iter().filter_map(|(key, row)| Some((key, row.value.as_ref()?)))
+        self.rows
+            .iter()
+            .filter_map(|(key, row)| Some((key, row.value.as_ref()?)))
     }
 }
 
@@ -199,7 +211,12 @@ pub struct Books {
 impl Books {
     /// Runs one command so that it happens wholly or not at all.
     pub(super) fn staged<T, E>(&mut self, run: impl FnOnce(&mut Self) -> Result<T, E>) -> Result<T, E> {
-        let marks = (self.transfers.len(), self.events.len(), self.outcomes.len(), self.drifts.len());
+        let marks = (
+            self.transfers.len(),
+            self.events.len(),
+            self.outcomes.len(),
+            self.drifts.len(),
+        );
         let result = run(self);
         if result.is_ok() {
             self.tenants.accept();

@@ -284,16 +284,22 @@ impl Command {
                 needs.payer(self.tenant, &grant.to);
                 needs.accounts.push(of(AccountKind::Funding));
                 needs.accounts.push(of(AccountKind::Bonus));
-                needs.claims.extend(grant.claim.as_ref().map(|claim| claim.key.clone()));
+                needs
+                    .claims
+                    .extend(grant.claim.as_ref().map(|claim| claim.key.clone()));
             }
             Action::Move(moved) => {
                 needs.payer(self.tenant, &Payer::EndUser(moved.end_user.clone()));
                 needs.accounts.push(of(AccountKind::Pool));
-                needs.claims.extend(moved.claim.as_ref().map(|claim| claim.key.clone()));
+                needs
+                    .claims
+                    .extend(moved.claim.as_ref().map(|claim| claim.key.clone()));
             }
             Action::Hold(hold) => {
                 needs.payer(self.tenant, &hold.payer);
-                needs.claims.extend(hold.claim.as_ref().map(|claim| claim.key.clone()));
+                needs
+                    .claims
+                    .extend(hold.claim.as_ref().map(|claim| claim.key.clone()));
                 needs.loops.extend(hold.loop_key(self.tenant));
             }
             Action::MarkDispatched(call) => needs.holds.push((self.tenant, call.call)),
@@ -309,7 +315,11 @@ impl NewHold {
     /// The counter of the call's loop.
     pub fn loop_key(&self, tenant: TenantId) -> Option<LoopKey> {
         let owner = self.payer.external_user_id()?.clone();
-        self.loop_id.clone().map(|loop_id| LoopKey { tenant, owner, loop_id })
+        self.loop_id.clone().map(|loop_id| LoopKey {
+            tenant,
+            owner,
+            loop_id,
+        })
     }
 }
 
@@ -323,7 +333,11 @@ impl Needs {
 
     fn call(&mut self, tenant: TenantId, call: &CallRef, frees_claim: bool) {
         self.payer(tenant, &call.payer);
-        for kind in [AccountKind::ProviderCost, AccountKind::Margin, AccountKind::OperatorLoss] {
+        for kind in [
+            AccountKind::ProviderCost,
+            AccountKind::Margin,
+            AccountKind::OperatorLoss,
+        ] {
             self.accounts.push(AccountKey::of(tenant, kind));
         }
         self.holds.push((tenant, call.call));

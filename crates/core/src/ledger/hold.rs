@@ -115,7 +115,11 @@ impl CallRef {
     /// The counter of the call's loop.
     pub fn loop_key(&self, tenant: TenantId) -> Option<LoopKey> {
         let owner = self.payer.external_user_id()?.clone();
-        self.loop_id.clone().map(|loop_id| LoopKey { tenant, owner, loop_id })
+        self.loop_id.clone().map(|loop_id| LoopKey {
+            tenant,
+            owner,
+            loop_id,
+        })
     }
 }
 

@@ -53,24 +53,45 @@ impl Policy {
         let none = Micros::ZERO;
         let windows = [
             (LimitScope::Call, self.max_usd_per_call, none, None),
-            (LimitScope::Day, self.max_usd_per_day, account.day.spent_in(at.day()), Some(at.next_day())),
-            (LimitScope::Month, self.max_usd_per_month, account.month.spent_in(at.month()), Some(at.next_month())),
-            (LimitScope::Loop, self.max_usd_per_loop, counted.map_or(none, |count| count.spent), None),
+            (
+                LimitScope::Day,
+                self.max_usd_per_day,
+                account.day.spent_in(at.day()),
+                Some(at.next_day()),
+            ),
+            (
+                LimitScope::Month,
+                self.max_usd_per_month,
+                account.month.spent_in(at.month()),
+                Some(at.next_month()),
+            ),
+            (
+                LimitScope::Loop,
+                self.max_usd_per_loop,
+                counted.map_or(none, |count| count.spent),
+                None,
+            ),
         ];
         for (scope, limit, spent, resets_at) in windows {
             let Some(limit) = limit else { continue };
             let after = spent.checked_add(amount).ok_or(Rejection::Overflow)?;
             if after > limit {
-                return Err(Rejection::SpendLimitExceeded { scope, limit, spent, resets_at });
+                return Err(Rejection::SpendLimitExceeded {
+                    scope,
+                    limit,
+                    spent,
+                    resets_at,
+                });
             }
         }
         if self.needs_loop() && counted.is_none() {
             return Err(Rejection::LoopRequired);
         }
         match (self.max_calls_per_loop, counted) {
-            (Some(limit), Some(count)) if count.calls >= limit => {
-                Err(Rejection::LoopCallsExceeded { limit, calls: count.calls })
-            }
+            (Some(limit), Some(count)) if count.calls >= limit => Err(Rejection::LoopCallsExceeded {
+                limit,
+                calls: count.calls,
+            }),
             _ => Ok(()),
         }
     }

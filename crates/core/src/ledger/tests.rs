@@ -1,6 +1,9 @@
 //! Properties of the ledger against a small reference model: a balance per payer and a set of open holds.
 
-#![allow(clippy::arithmetic_side_effects, reason = "the reference model counts in plain numbers")]
+#![allow(
+    clippy::arithmetic_side_effects,
+    reason = "the reference model counts in plain numbers"
+)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +12,9 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::audit::Auditor;
-use super::command::{Capture, FinishStream, Grant, GrantSource, Move, NewClaim, NewHold, OutcomeKind, Release, StoredOutcome};
+use super::command::{
+    Capture, FinishStream, Grant, GrantSource, Move, NewClaim, NewHold, OutcomeKind, Release, StoredOutcome,
+};
 use super::hold::{CallSubject, ClaimKey};
 use super::policy::Policy;
 use super::rejection::LimitScope;
@@ -32,13 +37,26 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let mut books = Books::default();
-        books.tenants.load(TENANT, Some(TenantHead::new(CreditsPerDollar::default())));
-        Self { books, transfers: Vec::new(), events: Vec::new(), next: 1, at: Timestamp::from_millis(1_790_000_000_000) }
+        books
+            .tenants
+            .load(TENANT, Some(TenantHead::new(CreditsPerDollar::default())));
+        Self {
+            books,
+            transfers: Vec::new(),
+            events: Vec::new(),
+            next: 1,
+            at: Timestamp::from_millis(1_790_000_000_000),
+        }
     }
 
     fn run(&mut self, action: Action) -> Result<Outcome, Rejection> {
         self.next += 1;
-        let command = Command { id: CommandId(Uuid::from_u128(self.next)), tenant: TENANT, at: self.at, action };
+        let command = Command {
+            id: CommandId(Uuid::from_u128(self.next)),
+            tenant: TENANT,
+            at: self.at,
+            action,
+        };
         let mut needs = Needs::default();
         command.needs(&mut needs);
         for key in needs.accounts {
@@ -69,10 +87,15 @@ impl Bench {
         let before = format!("{:?}", self.rows());
         let result = apply(&mut self.books, &command);
         if result.is_err() {
-            assert_eq!(before, format!("{:?}", self.rows()), "a refused command changed something");
+            assert_eq!(
+                before,
+                format!("{:?}", self.rows()),
+                "a refused command changed something"
+            );
         }
         self.transfers.append(&mut self.books.transfers.clone());
-        self.events.extend(self.books.events.iter().map(|(_, event)| event.seq));
+        self.events
+            .extend(self.books.events.iter().map(|(_, event)| event.seq));
         self.books.mark_stored();
         result
     }
@@ -82,19 +105,31 @@ impl Bench {
         for key in self.account_keys() {
             accounts.insert(key.clone(), *self.books.accounts.get(&key).unwrap());
         }
-        (accounts, self.books.tenants.get(&TENANT).copied(), self.books.transfers.len())
+        (
+            accounts,
+            self.books.tenants.get(&TENANT).copied(),
+            self.books.transfers.len(),
+        )
     }
 
     fn account_keys(&self) -> Vec<AccountKey> {
-        let mut keys: Vec<AccountKey> =
-            AccountKind::ALL.iter().filter(|kind| **kind != AccountKind::EndUser).map(|kind| AccountKey::of(TENANT, *kind)).collect();
+        let mut keys: Vec<AccountKey> = AccountKind::ALL
+            .iter()
+            .filter(|kind| **kind != AccountKind::EndUser)
+            .map(|kind| AccountKey::of(TENANT, *kind))
+            .collect();
         keys.extend(["alice", "bob"].map(|name| user(name).account(TENANT)));
         keys.retain(|key| self.books.accounts.get(key).is_some());
         keys
     }
 
     fn balance(&self, payer: &Payer) -> Balance {
-        self.books.accounts.get(&payer.account(TENANT)).copied().unwrap_or_default().balance()
+        self.books
+            .accounts
+            .get(&payer.account(TENANT))
+            .copied()
+            .unwrap_or_default()
+            .balance()
     }
 
     fn grant(&mut self, to: Payer, micros: i64) -> Result<Outcome, Rejection> {
@@ -124,11 +159,22 @@ impl Bench {
 
     fn hold(&mut self, payer: &Payer, micros: i64) -> Result<CallRef, Rejection> {
         let hold = self.new_hold(payer, micros);
-        let call = CallRef { call: hold.call, payer: payer.clone(), claim: None, loop_id: None };
+        let call = CallRef {
+            call: hold.call,
+            payer: payer.clone(),
+            claim: None,
+            loop_id: None,
+        };
         self.run(Action::Hold(Box::new(hold))).map(|_| call)
     }
 
-    fn capture(&mut self, call: &CallRef, base: i64, margin: i64, finish: bool) -> Result<Outcome, Rejection> {
+    fn capture(
+        &mut self,
+        call: &CallRef,
+        base: i64,
+        margin: i64,
+        finish: bool,
+    ) -> Result<Outcome, Rejection> {
         self.run(Action::Capture(Box::new(Capture {
             call: call.clone(),
             charge: charge(base, margin),
@@ -140,8 +186,13 @@ impl Bench {
 
     fn audit(&self) -> Vec<String> {
         let mut auditor = Auditor::new();
-        self.transfers.iter().for_each(|transfer| auditor.transfer(transfer));
-        self.books.holds.iter().for_each(|(_, hold)| auditor.hold(TENANT, hold));
+        self.transfers
+            .iter()
+            .for_each(|transfer| auditor.transfer(transfer));
+        self.books
+            .holds
+            .iter()
+            .for_each(|(_, hold)| auditor.hold(TENANT, hold));
         for key in self.account_keys() {
             auditor.account(&key, self.books.accounts.get(&key).unwrap());
         }
@@ -177,11 +228,22 @@ fn subject() -> CallSubject {
 }
 
 fn outcome() -> StoredOutcome {
-    StoredOutcome { kind: OutcomeKind::Success, body: None, expires_at: Timestamp::from_millis(0) }
+    StoredOutcome {
+        kind: OutcomeKind::Success,
+        body: None,
+        expires_at: Timestamp::from_millis(0),
+    }
 }
 
 fn claim(key: &str, fingerprint: u8) -> NewClaim {
-    NewClaim { key: ClaimKey { tenant: TENANT, scope: "s".into(), key: key.into() }, fingerprint: [fingerprint; 32] }
+    NewClaim {
+        key: ClaimKey {
+            tenant: TENANT,
+            scope: "s".into(),
+            key: key.into(),
+        },
+        fingerprint: [fingerprint; 32],
+    }
 }
 
 #[test]
@@ -189,14 +251,35 @@ fn a_call_is_held_captured_and_charged_once() {
     let mut bench = Bench::new();
     bench.grant(Payer::Pool, 100).unwrap();
     let call = bench.hold(&Payer::Pool, 60).unwrap();
-    assert_eq!(bench.balance(&Payer::Pool), Balance { posted: Micros::new(100), held: Micros::new(60) });
+    assert_eq!(
+        bench.balance(&Payer::Pool),
+        Balance {
+            posted: Micros::new(100),
+            held: Micros::new(60)
+        }
+    );
     bench.run(Action::MarkDispatched(call.clone())).unwrap();
-    assert!(matches!(bench.run(Action::MarkDispatched(call.clone())), Err(Rejection::HoldNotOpen(_))));
-    assert_eq!(bench.capture(&call, 61, 0, true), Err(Rejection::Mismatch("charge above the hold")));
+    assert!(matches!(
+        bench.run(Action::MarkDispatched(call.clone())),
+        Err(Rejection::HoldNotOpen(_))
+    ));
+    assert_eq!(
+        bench.capture(&call, 61, 0, true),
+        Err(Rejection::Mismatch("charge above the hold"))
+    );
     let first = bench.capture(&call, 40, 5, true).unwrap();
     assert_eq!(bench.capture(&call, 40, 5, true).unwrap(), first);
-    assert_eq!(bench.capture(&call, 39, 5, true), Err(Rejection::HoldNotOpen(HoldState::Captured)));
-    assert_eq!(bench.balance(&Payer::Pool), Balance { posted: Micros::new(55), held: Micros::ZERO });
+    assert_eq!(
+        bench.capture(&call, 39, 5, true),
+        Err(Rejection::HoldNotOpen(HoldState::Captured))
+    );
+    assert_eq!(
+        bench.balance(&Payer::Pool),
+        Balance {
+            posted: Micros::new(55),
+            held: Micros::ZERO
+        }
+    );
     assert_eq!(bench.audit(), Vec::<String>::new());
 }
 
@@ -206,7 +289,10 @@ fn capture_of_a_released_hold_is_refused() {
     bench.grant(Payer::Pool, 100).unwrap();
     let call = bench.hold(&Payer::Pool, 60).unwrap();
     bench.run(Action::Expire(call.clone())).unwrap();
-    assert_eq!(bench.capture(&call, 1, 0, true), Err(Rejection::HoldNotOpen(HoldState::Expired)));
+    assert_eq!(
+        bench.capture(&call, 1, 0, true),
+        Err(Rejection::HoldNotOpen(HoldState::Expired))
+    );
     assert_eq!(bench.balance(&Payer::Pool).available(), Micros::new(100));
 }
 
@@ -218,7 +304,11 @@ fn an_unknown_outcome_costs_the_operator_and_not_the_customer() {
     bench.run(Action::MarkDispatched(call.clone())).unwrap();
     bench.run(Action::Expire(call)).unwrap();
     assert_eq!(bench.balance(&Payer::Pool).available(), Micros::new(100));
-    let loss = bench.books.accounts.get(&AccountKey::of(TENANT, AccountKind::OperatorLoss)).unwrap();
+    let loss = bench
+        .books
+        .accounts
+        .get(&AccountKey::of(TENANT, AccountKind::OperatorLoss))
+        .unwrap();
     assert_eq!(loss.posted, Micros::new(-60));
     assert_eq!(bench.audit(), Vec::<String>::new());
 }
@@ -238,9 +328,17 @@ fn a_stream_is_captured_first_and_refunded_later_but_never_debited_further() {
         failure: None,
         outcome: outcome(),
     };
-    assert!(bench.run(Action::FinishStream(Box::new(finish(charge(60, 10))))).is_err());
-    bench.run(Action::FinishStream(Box::new(finish(charge(20, 4))))).unwrap();
-    let again = bench.run(Action::FinishStream(Box::new(finish(charge(0, 0))))).unwrap();
+    assert!(
+        bench
+            .run(Action::FinishStream(Box::new(finish(charge(60, 10)))))
+            .is_err()
+    );
+    bench
+        .run(Action::FinishStream(Box::new(finish(charge(20, 4)))))
+        .unwrap();
+    let again = bench
+        .run(Action::FinishStream(Box::new(finish(charge(0, 0)))))
+        .unwrap();
     assert!(matches!(again, Outcome::Finished { refunded, .. } if refunded == Micros::new(36)));
     assert_eq!(bench.balance(&user("alice")).posted, Micros::new(76));
     assert_eq!(bench.audit(), Vec::<String>::new());
@@ -257,15 +355,34 @@ fn an_idempotency_key_is_taken_with_the_hold_and_freed_when_nothing_was_sent() {
     bench.run(Action::Hold(Box::new(first.clone()))).unwrap();
     let mut again = bench.new_hold(&Payer::Pool, 10);
     again.claim = Some(claim("k", 1));
-    assert_eq!(bench.run(Action::Hold(Box::new(again.clone()))), Ok(Outcome::Existing(id.0)));
+    assert_eq!(
+        bench.run(Action::Hold(Box::new(again.clone()))),
+        Ok(Outcome::Existing(id.0))
+    );
     again.claim = Some(claim("k", 2));
-    assert_eq!(bench.run(Action::Hold(Box::new(again))), Err(Rejection::ClaimConflict));
-    let call = CallRef { call: id, payer: Payer::Pool, claim: Some(claim("k", 1).key), loop_id: None };
-    let release = Release { call, failure: "UPSTREAM_ERROR".into(), outcome: None, drift: None };
+    assert_eq!(
+        bench.run(Action::Hold(Box::new(again))),
+        Err(Rejection::ClaimConflict)
+    );
+    let call = CallRef {
+        call: id,
+        payer: Payer::Pool,
+        claim: Some(claim("k", 1).key),
+        loop_id: None,
+    };
+    let release = Release {
+        call,
+        failure: "UPSTREAM_ERROR".into(),
+        outcome: None,
+        drift: None,
+    };
     bench.run(Action::Release(release)).unwrap();
     let mut third = bench.new_hold(&Payer::Pool, 10);
     third.claim = Some(claim("k", 2));
-    assert!(matches!(bench.run(Action::Hold(Box::new(third))), Ok(Outcome::Held(_))));
+    assert!(matches!(
+        bench.run(Action::Hold(Box::new(third))),
+        Ok(Outcome::Held(_))
+    ));
 }
 
 #[test]
@@ -274,20 +391,38 @@ fn policy_limits_count_holds_and_give_back_what_was_not_spent() {
     bench.grant(user("alice"), 1000).unwrap();
     let key = (TENANT, ExternalUserId::parse("alice").unwrap());
     let mut alice = bench.books.end_users.get(&key).unwrap().clone();
-    alice.policy = Arc::new(Policy { max_usd_per_day: Some(Micros::new(100)), max_calls_per_loop: Some(2), ..Policy::default() });
+    alice.policy = Arc::new(Policy {
+        max_usd_per_day: Some(Micros::new(100)),
+        max_calls_per_loop: Some(2),
+        ..Policy::default()
+    });
     bench.books.end_users.load(key, Some(alice));
     assert_eq!(bench.hold(&user("alice"), 10), Err(Rejection::LoopRequired));
     let looped = |bench: &mut Bench, micros| {
         let mut hold = bench.new_hold(&user("alice"), micros);
         hold.loop_id = Some("loop-0123456789abcdef".into());
-        let call = CallRef { call: hold.call, payer: hold.payer.clone(), claim: None, loop_id: hold.loop_id.clone() };
+        let call = CallRef {
+            call: hold.call,
+            payer: hold.payer.clone(),
+            claim: None,
+            loop_id: hold.loop_id.clone(),
+        };
         bench.run(Action::Hold(Box::new(hold))).map(|_| call)
     };
     let first = looped(&mut bench, 90).unwrap();
-    assert!(matches!(looped(&mut bench, 11), Err(Rejection::SpendLimitExceeded { scope: LimitScope::Day, .. })));
+    assert!(matches!(
+        looped(&mut bench, 11),
+        Err(Rejection::SpendLimitExceeded {
+            scope: LimitScope::Day,
+            ..
+        })
+    ));
     bench.capture(&first, 20, 0, true).unwrap();
     looped(&mut bench, 80).unwrap();
-    assert_eq!(looped(&mut bench, 0), Err(Rejection::LoopCallsExceeded { limit: 2, calls: 2 }));
+    assert_eq!(
+        looped(&mut bench, 0),
+        Err(Rejection::LoopCallsExceeded { limit: 2, calls: 2 })
+    );
     bench.at = bench.at.plus_millis(86_400_000);
     let mut fresh = bench.new_hold(&user("alice"), 100);
     fresh.loop_id = Some("loop-another-0123456".into());
@@ -330,7 +465,8 @@ fn op() -> impl Strategy<Value = Op> {
         (any::<bool>(), amount.clone()).prop_map(|(who, n)| Op::Allocate(who, n)),
         (any::<bool>(), amount.clone()).prop_map(|(who, n)| Op::Hold(who, n)),
         (0_usize..8).prop_map(Op::Mark),
-        (0_usize..8, amount.clone(), 0_i64..20, any::<bool>()).prop_map(|(i, b, m, f)| Op::Capture(i, b, m, f)),
+        (0_usize..8, amount.clone(), 0_i64..20, any::<bool>())
+            .prop_map(|(i, b, m, f)| Op::Capture(i, b, m, f)),
         (0_usize..8, amount).prop_map(|(i, n)| Op::Finish(i, n)),
         (0_usize..8).prop_map(Op::Release),
         (0_usize..8).prop_map(Op::Expire),

@@ -10,16 +10,20 @@ use turnpike_core::time::Timestamp;
 use turnpike_store::Scan;
 
 use super::{load, print, tell};
+use crate::admin_socket;
 use crate::cli::{ExportArgs, ExportFormat, ExportKind, Global};
 use crate::config::Config;
 use crate::service::{Access, SetupError, is_embedded, open_store};
-use crate::admin_socket;
 
 pub(super) async fn migrate(global: &Global) -> Result<ExitCode, SetupError> {
     let config = load(global, false)?;
     let store = open_store(&config.store, &global.data, Access::Serve, "turnpike migrate").await?;
     store.close().await;
-    print(&if global.json { json!({ "migrated": true }).to_string() } else { "the schema is up to date".to_owned() })?;
+    print(&if global.json {
+        json!({ "migrated": true }).to_string()
+    } else {
+        "the schema is up to date".to_owned()
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -34,11 +38,19 @@ pub(super) async fn doctor(global: &Global) -> Result<ExitCode, SetupError> {
     let mut checks = Vec::new();
     let config = match Config::load(global.config.as_deref(), false) {
         Ok(config) => {
-            checks.push(Check { name: "configuration", ok: true, message: "reads well".to_owned() });
+            checks.push(Check {
+                name: "configuration",
+                ok: true,
+                message: "reads well".to_owned(),
+            });
             Some(config)
         }
         Err(error) => {
-            checks.push(Check { name: "configuration", ok: false, message: error.to_string() });
+            checks.push(Check {
+                name: "configuration",
+                ok: false,
+                message: error.to_string(),
+            });
             None
         }
     };
@@ -66,34 +78,64 @@ pub(super) async fn doctor(global: &Global) -> Result<ExitCode, SetupError> {
 async fn check_store(global: &Global, config: &Config) -> Check {
     let name = "store";
     if is_embedded(&config.store) && admin_socket::path(&global.data).exists() {
-        return Check { name, ok: true, message: "a service is running on it".to_owned() };
+        return Check {
+            name,
+            ok: true,
+            message: "a service is running on it".to_owned(),
+        };
     }
     match open_store(&config.store, &global.data, Access::Serve, "turnpike doctor").await {
         Ok(store) => {
             let ping = store.ping().await;
             store.close().await;
             match ping {
-                Ok(()) => Check { name, ok: true, message: "opens and answers; the schema is up to date".to_owned() },
-                Err(error) => Check { name, ok: false, message: error.to_string() },
+                Ok(()) => Check {
+                    name,
+                    ok: true,
+                    message: "opens and answers; the schema is up to date".to_owned(),
+                },
+                Err(error) => Check {
+                    name,
+                    ok: false,
+                    message: error.to_string(),
+                },
             }
         }
-        Err(error) => Check { name, ok: false, message: format!("{error}; check store.url and --data") },
+        Err(error) => Check {
+            name,
+            ok: false,
+            message: format!("{error}; check store.url and --data"),
+        },
     }
 }
 
 fn check_providers(config: &Config) -> Vec<Check> {
     if config.providers.is_empty() {
         let message = "none are configured: add [[providers]] to the configuration".to_owned();
-        return vec![Check { name: "providers", ok: false, message }];
+        return vec![Check {
+            name: "providers",
+            ok: false,
+            message,
+        }];
     }
     let check = |provider: &crate::config::ProviderConfig| {
-        let secret = provider.api_key.as_ref().map(crate::config::SecretSource::read).transpose();
-        match secret {
-            Err(error) => Check { name: "provider", ok: false, message: format!("{}: {error}", provider.id) },
-            Ok(_) => {
-                let (models, tools) = (provider.models.len(), provider.endpoints.len());
-                Check { name: "provider", ok: true, message: format!("{}: {models} models, {tools} tools", provider.id) }
-            }
+        let secret = provider
+            .api_key
+            .as_ref()
+            .map(crate::config::SecretSource::read)
+            .transpose();
+        if let Err(error) = secret {
+            return Check {
+                name: "provider",
+                ok: false,
+                message: format!("{}: {error}", provider.id),
+            };
+        }
+        let (models, tools) = (provider.models.len(), provider.endpoints.len());
+        Check {
+            name: "provider",
+            ok: true,
+            message: format!("{}: {models} models, {tools} tools", provider.id),
         }
     };
     config.providers.iter().map(check).collect()
@@ -102,25 +144,41 @@ fn check_providers(config: &Config) -> Vec<Check> {
 fn check_secret(config: &Config) -> Check {
     let name = "server.secret_key";
     match config.server.secret_key.read() {
-        Err(error) => Check { name, ok: false, message: error.to_string() },
+        Err(error) => Check {
+            name,
+            ok: false,
+            message: error.to_string(),
+        },
         Ok(None) if !is_embedded(&config.store) => Check {
             name,
             ok: false,
             message: "is empty: on a shared store every node needs the same one".to_owned(),
         },
-        Ok(_) => Check { name, ok: true, message: "is there, or made in the data directory".to_owned() },
+        Ok(_) => Check {
+            name,
+            ok: true,
+            message: "is there, or made in the data directory".to_owned(),
+        },
     }
 }
 
 pub(super) async fn audit(global: &Global, only: Option<TenantId>) -> Result<ExitCode, SetupError> {
     let config = load(global, false)?;
     let store = open_store(&config.store, &global.data, Access::Read, "turnpike audit").await?;
-    let tenants: Vec<_> =
-        store.list_tenants().await?.into_iter().filter(|tenant| only.is_none_or(|only| tenant.id == only)).collect();
+    let tenants: Vec<_> = store
+        .list_tenants()
+        .await?
+        .into_iter()
+        .filter(|tenant| only.is_none_or(|only| tenant.id == only))
+        .collect();
     if only.is_some() && tenants.is_empty() {
         return Err(SetupError::Other("there is no such workspace".to_owned()));
     }
-    let bar = if std::io::stderr().is_terminal() && !global.json { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+    let bar = if std::io::stderr().is_terminal() && !global.json {
+        ProgressBar::new_spinner()
+    } else {
+        ProgressBar::hidden()
+    };
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {pos} rows ({per_sec})") {
         bar.set_style(style);
     }
@@ -135,8 +193,18 @@ pub(super) async fn audit(global: &Global, only: Option<TenantId>) -> Result<Exi
             let counts = &report.counts;
             print(&format!(
                 "{} {} ({}): {} accounts, {} transfers, {} calls ({} open), {} events",
-                if report.findings.is_empty() { "clean" } else { "WRONG" },
-                tenant.name, tenant.id, counts.accounts, counts.transfers, counts.holds, counts.open_holds, counts.events,
+                if report.findings.is_empty() {
+                    "clean"
+                } else {
+                    "WRONG"
+                },
+                tenant.name,
+                tenant.id,
+                counts.accounts,
+                counts.transfers,
+                counts.holds,
+                counts.open_holds,
+                counts.events,
             ))?;
             for finding in &report.findings {
                 print(&format!("  {finding}"))?;
@@ -150,15 +218,40 @@ pub(super) async fn audit(global: &Global, only: Option<TenantId>) -> Result<Exi
     } else if tenants.is_empty() {
         tell("there are no workspaces");
     }
-    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if clean {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// The columns of an export, in order.
-const LEDGER_COLUMNS: &[&str] =
-    &["sequence", "id", "createdAt", "type", "debit", "credit", "amountUsd", "callId", "reference", "attribution"];
+const LEDGER_COLUMNS: &[&str] = &[
+    "sequence",
+    "id",
+    "createdAt",
+    "type",
+    "debit",
+    "credit",
+    "amountUsd",
+    "callId",
+    "reference",
+    "attribution",
+];
 const USAGE_COLUMNS: &[&str] = &[
-    "callId", "createdAt", "provider", "endpoint", "model", "externalUserId", "state", "chargedUsd", "refundedUsd",
-    "marginUsd", "promptTokens", "completionTokens", "attribution",
+    "callId",
+    "createdAt",
+    "provider",
+    "endpoint",
+    "model",
+    "externalUserId",
+    "state",
+    "chargedUsd",
+    "refundedUsd",
+    "marginUsd",
+    "promptTokens",
+    "completionTokens",
+    "attribution",
 ];
 const EVENT_COLUMNS: &[&str] = &["sequence", "id", "createdAt", "type", "data"];
 
@@ -180,7 +273,11 @@ pub(super) async fn export(global: &Global, args: &ExportArgs) -> Result<ExitCod
         }
         let line = match args.format {
             ExportFormat::Jsonl => row.to_string(),
-            ExportFormat::Csv => columns.iter().map(|name| csv(row.get(*name))).collect::<Vec<_>>().join(","),
+            ExportFormat::Csv => columns
+                .iter()
+                .map(|name| csv(row.get(*name)))
+                .collect::<Vec<_>>()
+                .join(","),
         };
         failure = print(&line).err();
         failure.is_none()
@@ -235,6 +332,14 @@ fn csv(value: Option<&Value>) -> String {
         Some(Value::String(text)) => text.clone(),
         Some(other) => other.to_string(),
     };
-    let text = if text.starts_with(['=', '+', '@', '\t', '\r']) { format!("'{text}") } else { text };
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+    let text = if text.starts_with(['=', '+', '@', '\t', '\r']) {
+        format!("'{text}")
+    } else {
+        text
+    };
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text
+    }
 }

@@ -12,7 +12,9 @@ use turnpike_app::Environment as _;
 use turnpike_app::admin::{AdminDesk, AdminRequest};
 use turnpike_core::ledger::TenantStatus;
 
-use crate::cli::{CommandLine, CreditsCommand, DevArgs, Global, KeyCommand, MemberCommand, RoleArg, TenantCommand};
+use crate::cli::{
+    CommandLine, CreditsCommand, DevArgs, Global, KeyCommand, MemberCommand, RoleArg, TenantCommand,
+};
 use crate::clock::SystemEnvironment;
 use crate::config::Config;
 use crate::identity::{NewSession, sign};
@@ -32,13 +34,16 @@ pub(super) fn tell(text: &str) {
 
 /// Writes to standard output; a closed one ends the command quietly.
 pub(super) fn print(text: &str) -> Result<(), SetupError> {
-    writeln!(std::io::stdout(), "{text}").map_err(|error| SetupError::Other(format!("standard output: {error}")))
+    writeln!(std::io::stdout(), "{text}")
+        .map_err(|error| SetupError::Other(format!("standard output: {error}")))
 }
 
 /// Kills the process at the failpoint that the environment names, and says that it was reached.
 #[cfg(feature = "failpoints")]
 pub(crate) fn arm_failpoint() {
-    let Ok(name) = std::env::var("TURNPIKE_FAILPOINT") else { return };
+    let Ok(name) = std::env::var("TURNPIKE_FAILPOINT") else {
+        return;
+    };
     let (name, skip) = match name.split_once(':') {
         Some((name, skip)) => (name.to_owned(), skip.parse::<u64>().unwrap_or(0)),
         None => (name, 0),
@@ -83,10 +88,21 @@ async fn dispatch(global: &Global, command: CommandLine) -> Result<ExitCode, Set
             print(show::errors_markdown().trim_end())?;
             Ok(ExitCode::SUCCESS)
         }
-        CommandLine::DevToken { subject, mfa_age, no_mfa } => {
-            let session = NewSession { subject: &subject, mfa_age_secs: (!no_mfa).then_some(mfa_age) };
+        CommandLine::DevToken {
+            subject,
+            mfa_age,
+            no_mfa,
+        } => {
+            let session = NewSession {
+                subject: &subject,
+                mfa_age_secs: (!no_mfa).then_some(mfa_age),
+            };
             let token = sign(&global.data, SystemEnvironment.now(), &session)?;
-            print(&if global.json { json!({ "token": token }).to_string() } else { token })?;
+            print(&if global.json {
+                json!({ "token": token }).to_string()
+            } else {
+                token
+            })?;
             Ok(ExitCode::SUCCESS)
         }
         CommandLine::Migrate => books::migrate(global).await,
@@ -97,8 +113,22 @@ async fn dispatch(global: &Global, command: CommandLine) -> Result<ExitCode, Set
         CommandLine::Tenant(command) => administer(global, tenant_request(command)).await,
         CommandLine::Member(command) => administer(global, member_request(command)).await,
         CommandLine::Key(command) => administer(global, key_request(command)).await,
-        CommandLine::Credits(CreditsCommand::Grant { tenant, external_user_id, usd, reason }) => {
-            administer(global, AdminRequest::Grant { tenant, external_user_id, usd, reason }).await
+        CommandLine::Credits(CreditsCommand::Grant {
+            tenant,
+            external_user_id,
+            usd,
+            reason,
+        }) => {
+            administer(
+                global,
+                AdminRequest::Grant {
+                    tenant,
+                    external_user_id,
+                    usd,
+                    reason,
+                },
+            )
+            .await
         }
     }
 }
@@ -107,14 +137,28 @@ fn tenant_request(command: TenantCommand) -> AdminRequest {
     match command {
         TenantCommand::Create { name } => AdminRequest::TenantCreate { name },
         TenantCommand::List => AdminRequest::TenantList,
-        TenantCommand::Suspend { id } => AdminRequest::TenantStatus { tenant: id, status: TenantStatus::Suspended },
-        TenantCommand::Resume { id } => AdminRequest::TenantStatus { tenant: id, status: TenantStatus::Active },
+        TenantCommand::Suspend { id } => AdminRequest::TenantStatus {
+            tenant: id,
+            status: TenantStatus::Suspended,
+        },
+        TenantCommand::Resume { id } => AdminRequest::TenantStatus {
+            tenant: id,
+            status: TenantStatus::Active,
+        },
     }
 }
 
 fn member_request(command: MemberCommand) -> AdminRequest {
     match command {
-        MemberCommand::Add { tenant, subject, role } => AdminRequest::MemberAdd { tenant, subject, role },
+        MemberCommand::Add {
+            tenant,
+            subject,
+            role,
+        } => AdminRequest::MemberAdd {
+            tenant,
+            subject,
+            role,
+        },
         MemberCommand::List { tenant } => AdminRequest::MemberList { tenant },
         MemberCommand::Remove { tenant, subject } => AdminRequest::MemberRemove { tenant, subject },
     }
@@ -122,9 +166,19 @@ fn member_request(command: MemberCommand) -> AdminRequest {
 
 fn key_request(command: KeyCommand) -> AdminRequest {
     match command {
-        KeyCommand::Create { tenant, name, kind, scopes, expires_in } => {
-            AdminRequest::KeyCreate { tenant, name, kind, scopes, expires_in }
-        }
+        KeyCommand::Create {
+            tenant,
+            name,
+            kind,
+            scopes,
+            expires_in,
+        } => AdminRequest::KeyCreate {
+            tenant,
+            name,
+            kind,
+            scopes,
+            expires_in,
+        },
         KeyCommand::List { tenant } => AdminRequest::KeyList { tenant },
         KeyCommand::Revoke { tenant, id } => AdminRequest::KeyRevoke { tenant, key: id },
     }
@@ -142,12 +196,22 @@ async fn run_dev(global: &Global, args: DevArgs) -> Result<ExitCode, SetupError>
         config.server.listen = listen;
     }
     if !is_embedded(&config.store) {
-        return Err(SetupError::Other("dev runs on the embedded store; use `turnpike serve` with PostgreSQL".to_owned()));
+        return Err(SetupError::Other(
+            "dev runs on the embedded store; use `turnpike serve` with PostgreSQL".to_owned(),
+        ));
     }
     if args.reset {
         dev::reset(&global.data)?;
     }
-    let started = run::start(config, &global.data, Roles { api: true, worker: true }).await?;
+    let started = run::start(
+        config,
+        &global.data,
+        Roles {
+            api: true,
+            worker: true,
+        },
+    )
+    .await?;
     let env = dev::prepare(&started.app, &global.data).await?;
     if global.json {
         print(&json!(env).to_string())?;
@@ -164,7 +228,10 @@ async fn run_service(global: &Global, roles: &[RoleArg]) -> Result<ExitCode, Set
         tracing::warn!("no [[providers]] are configured: every call will be refused");
     }
     let has = |role: RoleArg| roles.contains(&role) || roles.contains(&RoleArg::All);
-    let roles = Roles { api: has(RoleArg::Api), worker: has(RoleArg::Worker) };
+    let roles = Roles {
+        api: has(RoleArg::Api),
+        worker: has(RoleArg::Worker),
+    };
     let started = run::start(config, &global.data, roles).await?;
     run::run(started, &global.data).await?;
     Ok(ExitCode::SUCCESS)
@@ -180,7 +247,12 @@ pub(super) async fn request(global: &Global, request: AdminRequest) -> Result<Va
     }
     let store = open_store(&config.store, &global.data, Access::Serve, "an operator command").await?;
     let brand = config.server.brand.as_str().into();
-    let desk = AdminDesk::new(store.clone(), std::sync::Arc::new(SystemEnvironment), pepper(&config, &global.data)?, brand);
+    let desk = AdminDesk::new(
+        store.clone(),
+        std::sync::Arc::new(SystemEnvironment),
+        pepper(&config, &global.data)?,
+        brand,
+    );
     let result = desk.run(request, "command line").await;
     store.close().await;
     Ok(result?)
@@ -188,6 +260,10 @@ pub(super) async fn request(global: &Global, request: AdminRequest) -> Result<Va
 
 async fn administer(global: &Global, admin: AdminRequest) -> Result<ExitCode, SetupError> {
     let value = request(global, admin).await?;
-    print(&if global.json { value.to_string() } else { show::people(&value) })?;
+    print(&if global.json {
+        value.to_string()
+    } else {
+        show::people(&value)
+    })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -15,7 +15,11 @@ pub(super) async fn run(global: &Global, command: PricesCommand) -> Result<ExitC
     match command {
         PricesCommand::Show => {
             let prices = request(global, AdminRequest::PricesShow).await?;
-            print(&if global.json { prices.to_string() } else { show::people(&prices) })?;
+            print(&if global.json {
+                prices.to_string()
+            } else {
+                show::people(&prices)
+            })?;
         }
         PricesCommand::Diff { file, provider } => {
             let (_, _, changes) = compare(global, &file, provider.as_deref()).await?;
@@ -60,7 +64,10 @@ async fn compare(
         import.catalogue
     };
     let mut wanted = Catalogue::default();
-    for price in imported.iter().filter(|price| provider.is_none_or(|provider| price.provider == provider)) {
+    for price in imported
+        .iter()
+        .filter(|price| provider.is_none_or(|provider| price.provider == provider))
+    {
         wanted.insert(price.clone()).map_err(|error| wrong(&error))?;
     }
     let shown = request(global, AdminRequest::PricesShow).await?;
@@ -71,7 +78,10 @@ async fn compare(
         current.insert(price).map_err(|error| wrong(&error))?;
     }
     // An import adds and changes; what it does not name stays.
-    let changes = current.diff(&wanted).into_iter().filter(|change| !matches!(change, PriceChange::Removed { .. }));
+    let changes = current
+        .diff(&wanted)
+        .into_iter()
+        .filter(|change| !matches!(change, PriceChange::Removed { .. }));
     let changes = changes.collect();
     Ok((current, wanted, changes))
 }

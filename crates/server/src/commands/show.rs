@@ -1,7 +1,5 @@
 //! JSON values as text for people, and the error table as Markdown.
 
-use std::fmt::Write as _;
-
 use serde_json::Value;
 use turnpike_core::errors::ErrorCode;
 
@@ -13,7 +11,9 @@ pub(crate) fn people(value: &Value) -> String {
             _ => lines(value, ""),
         },
         Value::Array(rows) => table(rows),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => lines(value, ""),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
+            lines(value, "")
+        }
     }
 }
 
@@ -27,7 +27,9 @@ fn scalar(value: &Value) -> String {
 }
 
 fn lines(value: &Value, prefix: &str) -> String {
-    let Value::Object(members) = value else { return scalar(value) };
+    let Value::Object(members) = value else {
+        return scalar(value);
+    };
     let mut all = Vec::new();
     for (name, member) in members {
         if member.is_object() {
@@ -42,15 +44,32 @@ fn lines(value: &Value, prefix: &str) -> String {
 
 fn table(rows: &[Value]) -> String {
     let Some(Value::Object(first)) = rows.first() else {
-        return if rows.is_empty() { "(none)".to_owned() } else { rows.iter().map(scalar).collect::<Vec<_>>().join("\n") };
+        return if rows.is_empty() {
+            "(none)".to_owned()
+        } else {
+            rows.iter().map(scalar).collect::<Vec<_>>().join("\n")
+        };
     };
-    let names: Vec<&String> = first.keys().filter(|name| !first.get(*name).is_some_and(Value::is_object)).collect();
+    let names: Vec<&String> = first
+        .keys()
+        .filter(|name| !first.get(*name).is_some_and(Value::is_object))
+        .collect();
     let cell = |row: &Value, name: &str| row.get(name).map(scalar).unwrap_or_default();
-    let width = |name: &str| rows.iter().map(|row| cell(row, name).chars().count()).chain([name.len()]).max().unwrap_or(0);
+    let width = |name: &str| {
+        rows.iter()
+            .map(|row| cell(row, name).chars().count())
+            .chain([name.len()])
+            .max()
+            .unwrap_or(0)
+    };
     let widths: Vec<usize> = names.iter().map(|name| width(name)).collect();
     let mut text = String::new();
     let mut line = |cells: Vec<String>| {
-        let padded: Vec<String> = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        let padded: Vec<String> = cells
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:<width$}"))
+            .collect();
         text.push_str(padded.join("  ").trim_end());
         text.push('\n');
     };
@@ -69,9 +88,14 @@ pub(crate) fn errors_markdown() -> String {
          `x-should-retry: false` goes with every error that the same request would meet again.\n\n\
          | status | code | meaning |\n|---|---|---|\n",
     );
-    for code in ErrorCode::ALL {
-        // A String takes everything that is written to it.
-        drop(writeln!(text, "| {} | `{}` | {} |", code.status(), code.as_str(), code.meaning()));
-    }
+    let row = |code: &ErrorCode| {
+        format!(
+            "| {} | `{}` | {} |\n",
+            code.status(),
+            code.as_str(),
+            code.meaning()
+        )
+    };
+    text.extend(ErrorCode::ALL.iter().map(row));
     text
 }

@@ -27,7 +27,9 @@ impl hyper::body::Body for ChunkBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        self.0.poll_recv(context).map(|chunk| chunk.map(|chunk| Ok(Frame::data(chunk))))
+        self.0
+            .poll_recv(context)
+            .map(|chunk| chunk.map(|chunk| Ok(Frame::data(chunk))))
     }
 }
 
@@ -37,8 +39,14 @@ fn receipt_headers(headers: &mut HeaderMap, names: &HeaderNames, receipt: &Recei
             headers.insert(name.clone(), value);
         }
     };
-    put(&names.credits_charged, receipt.rate.credits(receipt.charged).to_string());
-    put(&names.credits_balance, receipt.rate.credits(receipt.balance).to_string());
+    put(
+        &names.credits_charged,
+        receipt.rate.credits(receipt.charged).to_string(),
+    );
+    put(
+        &names.credits_balance,
+        receipt.rate.credits(receipt.balance).to_string(),
+    );
     put(&names.call_id, receipt.call.to_string());
     if sees_cost {
         put(&names.cost_usd, receipt.charged.to_string());
@@ -54,7 +62,9 @@ fn receipt_headers(headers: &mut HeaderMap, names: &HeaderNames, receipt: &Recei
 
 fn response(body: Body, content_type: &'static str) -> Response {
     let mut response = Response::new(body);
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 

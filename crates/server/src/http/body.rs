@@ -20,8 +20,11 @@ pub(crate) struct BodyLimits {
 
 fn too_large(limit: usize) -> ApiError {
     ApiError(
-        AppError::new(ErrorCode::RequestBodyTooLarge, format!("the body is larger than {limit} bytes"))
-            .with("limitBytes", limit),
+        AppError::new(
+            ErrorCode::RequestBodyTooLarge,
+            format!("the body is larger than {limit} bytes"),
+        )
+        .with("limitBytes", limit),
     )
 }
 
@@ -35,10 +38,15 @@ pub(crate) async fn read_json_body(
     may_be_empty: bool,
 ) -> Result<Bytes, ApiError> {
     let unsupported = |message: &str| ApiError::new(ErrorCode::UnsupportedMediaType, message);
-    if headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+    if headers
+        .get(header::CONTENT_ENCODING)
+        .is_some_and(|encoding| encoding != "identity")
+    {
         return Err(unsupported("compressed bodies are not accepted"));
     }
-    let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    let declared = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if declared.is_some_and(|length| length > limits.bytes) {
         return Err(too_large(limits.bytes));
     }
@@ -53,10 +61,18 @@ pub(crate) async fn read_json_body(
     let collected = tokio::time::timeout(limits.timeout, Limited::new(body, limits.bytes).collect());
     let bytes = match collected.await {
         Err(_elapsed) => {
-            return Err(ApiError::new(ErrorCode::RequestTimeout, "the body did not arrive in time"));
+            return Err(ApiError::new(
+                ErrorCode::RequestTimeout,
+                "the body did not arrive in time",
+            ));
         }
         Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large(limits.bytes)),
-        Ok(Err(_broken)) => return Err(ApiError::new(ErrorCode::ValidationError, "the body could not be read")),
+        Ok(Err(_broken)) => {
+            return Err(ApiError::new(
+                ErrorCode::ValidationError,
+                "the body could not be read",
+            ));
+        }
         Ok(Ok(collected)) => collected.to_bytes(),
     };
     if !is_json && !bytes.is_empty() {

@@ -22,7 +22,11 @@ fn invalid(code: ErrorCode, message: impl Into<String>) -> ApiError {
 }
 
 /// The one value of a header; two of it are refused.
-fn single<'a>(headers: &'a HeaderMap, name: &HeaderName, code: ErrorCode) -> Result<Option<&'a [u8]>, ApiError> {
+fn single<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+    code: ErrorCode,
+) -> Result<Option<&'a [u8]>, ApiError> {
     let mut values = headers.get_all(name).iter();
     let first = values.next();
     if values.next().is_some() {
@@ -31,9 +35,15 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName, code: ErrorCode) -> Res
     Ok(first.map(http::HeaderValue::as_bytes))
 }
 
-fn single_text<'a>(headers: &'a HeaderMap, name: &HeaderName, code: ErrorCode) -> Result<Option<&'a str>, ApiError> {
+fn single_text<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+    code: ErrorCode,
+) -> Result<Option<&'a str>, ApiError> {
     single(headers, name, code)?
-        .map(|bytes| std::str::from_utf8(bytes).map_err(|_invalid| invalid(code, format!("{name} is not UTF-8"))))
+        .map(|bytes| {
+            std::str::from_utf8(bytes).map_err(|_invalid| invalid(code, format!("{name} is not UTF-8")))
+        })
         .transpose()
 }
 
@@ -41,27 +51,40 @@ fn single_text<'a>(headers: &'a HeaderMap, name: &HeaderName, code: ErrorCode) -
 pub(crate) async fn authenticate(app: &App, parts: &Parts, class: LimitClass) -> Result<Actor, ApiError> {
     let headers = &parts.headers;
     let Some(value) = single_text(headers, &header::AUTHORIZATION, ErrorCode::InvalidCredential)? else {
-        return Err(invalid(ErrorCode::Unauthenticated, "send a credential: Authorization: Bearer …"));
+        return Err(invalid(
+            ErrorCode::Unauthenticated,
+            "send a credential: Authorization: Bearer …",
+        ));
     };
     let bearer = value
         .split_once(' ')
         .filter(|(scheme, token)| scheme.eq_ignore_ascii_case("bearer") && token.len() <= MAX_BEARER)
         .map(|(_, token)| token.trim())
-        .ok_or_else(|| invalid(ErrorCode::InvalidCredential, "the credential is not a bearer token"))?;
+        .ok_or_else(|| {
+            invalid(
+                ErrorCode::InvalidCredential,
+                "the credential is not a bearer token",
+            )
+        })?;
     let service = &app.service;
     let now = service.environment.now();
     let actor = if service.authenticator.is_key(bearer) {
         let actor = service.authenticator.key(bearer, now).await?;
         if headers.contains_key(&app.names.step_up) {
-            return Err(invalid(ErrorCode::ValidationError, "a step-up token cannot be sent with an API key"));
+            return Err(invalid(
+                ErrorCode::ValidationError,
+                "a step-up token cannot be sent with an API key",
+            ));
         }
         actor
     } else {
         let session = app.sessions.verify(bearer, now).map_err(ApiError)?;
         let chosen = single_text(headers, &app.names.tenant_id, ErrorCode::ValidationError)?
-            .map(|text| text.parse::<TenantId>())
+            .map(str::parse::<TenantId>)
             .transpose()
-            .map_err(|_invalid| ApiError(AppError::invalid(app.names.tenant_id.as_str(), "must be a UUID")))?;
+            .map_err(|_invalid| {
+                ApiError(AppError::invalid(app.names.tenant_id.as_str(), "must be a UUID"))
+            })?;
         service.authenticator.member(&session.subject, chosen).await?
     };
     service.limits.check(class, &actor.limit_key())?;
@@ -71,7 +94,9 @@ pub(crate) async fn authenticate(app: &App, parts: &Parts, class: LimitClass) ->
 /// The end user whose balance the header names, else the pool.
 pub(crate) fn payer(app: &App, headers: &HeaderMap) -> Result<Payer, ApiError> {
     let name = &app.names.external_user_id;
-    let Some(text) = single_text(headers, name, ErrorCode::ValidationError)? else { return Ok(Payer::Pool) };
+    let Some(text) = single_text(headers, name, ErrorCode::ValidationError)? else {
+        return Ok(Payer::Pool);
+    };
     ExternalUserId::parse(text)
         .map(Payer::EndUser)
         .map_err(|error| ApiError(AppError::invalid(name.as_str(), error.to_string())))
@@ -93,20 +118,32 @@ pub(crate) fn call_context(app: &App, parts: &Parts, actor: Actor) -> Result<Cal
 /// 1 to 255 visible ASCII characters, once.
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<Arc<str>>, ApiError> {
     let code = ErrorCode::IdempotencyKeyInvalid;
-    let Some(bytes) = single(headers, &IDEMPOTENCY_KEY, code)? else { return Ok(None) };
+    let Some(bytes) = single(headers, &IDEMPOTENCY_KEY, code)? else {
+        return Ok(None);
+    };
     let visible = bytes.iter().all(|byte| (0x21..=0x7e).contains(byte));
     match std::str::from_utf8(bytes) {
         Ok(key) if visible && (1..=255).contains(&key.len()) => Ok(Some(key.into())),
-        _ => Err(invalid(code, "Idempotency-Key must be 1 to 255 visible ASCII characters")),
+        _ => Err(invalid(
+            code,
+            "Idempotency-Key must be 1 to 255 visible ASCII characters",
+        )),
     }
 }
 
 /// `^[A-Za-z0-9][A-Za-z0-9._:-]{15,127}$`, as session ids (specification 4.4).
 fn loop_id(app: &App, headers: &HeaderMap) -> Result<Option<Arc<str>>, ApiError> {
     let name = &app.names.loop_id;
-    let Some(text) = single_text(headers, name, ErrorCode::ValidationError)? else { return Ok(None) };
-    let first = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
-    let rest = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte));
+    let Some(text) = single_text(headers, name, ErrorCode::ValidationError)? else {
+        return Ok(None);
+    };
+    let first = text
+        .bytes()
+        .next()
+        .is_some_and(|byte| byte.is_ascii_alphanumeric());
+    let rest = text
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte));
     if first && rest && (16..=128).contains(&text.len()) {
         Ok(Some(text.into()))
     } else {
@@ -119,7 +156,9 @@ fn loop_id(app: &App, headers: &HeaderMap) -> Result<Option<Arc<str>>, ApiError>
 fn attribution(app: &App, headers: &HeaderMap) -> Result<Option<Arc<str>>, ApiError> {
     let name = &app.names.attribution;
     let code = ErrorCode::AttributionInvalid;
-    let Some(text) = single_text(headers, name, code)? else { return Ok(None) };
+    let Some(text) = single_text(headers, name, code)? else {
+        return Ok(None);
+    };
     let refuse = |message: &str| Err(invalid(code, format!("{name} {message}")));
     if text.len() > 2048 {
         return refuse("must be at most 2048 bytes");
@@ -134,7 +173,7 @@ fn attribution(app: &App, headers: &HeaderMap) -> Result<Option<Arc<str>>, ApiEr
         if !(1..=40).contains(&key.chars().count()) {
             return refuse("must have keys of 1 to 40 characters");
         }
-        if !value.as_str().is_some_and(|value| value.chars().count() <= 200) {
+        if value.as_str().is_none_or(|value| value.chars().count() > 200) {
             return refuse("must have string values of at most 200 characters");
         }
     }

@@ -1,6 +1,9 @@
 //! The OpenAPI document: generated from the routes, with the shapes that they speak.
 
-#![expect(dead_code, reason = "these types only describe documents; the routes write the JSON")]
+#![expect(
+    dead_code,
+    reason = "these types only describe documents; the routes write the JSON"
+)]
 
 use std::collections::BTreeMap;
 
@@ -8,8 +11,8 @@ use serde_json::Value;
 use turnpike_core::errors::ErrorCode;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{
-    ComponentsBuilder, ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, Response,
-    ResponseBuilder, ServerBuilder,
+    ComponentsBuilder, ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Ref, RefOr,
+    Response, ResponseBuilder, ServerBuilder,
 };
 use utoipa::{IntoParams, IntoResponses, PartialSchema as _, ToSchema};
 
@@ -24,14 +27,24 @@ pub(super) fn base() -> OpenApi {
     };
     let components = ComponentsBuilder::new()
         .schema("Error", ErrorBody::schema())
-        .security_scheme("secretKey", bearer("A secret or sandbox API key; server-side only"))
+        .security_scheme(
+            "secretKey",
+            bearer("A secret or sandbox API key; server-side only"),
+        )
         .security_scheme("dashboard", bearer("A dashboard session of a member"))
         .build();
     let info = InfoBuilder::new()
         .title("Turnpike")
         .version(env!("CARGO_PKG_VERSION"))
-        .description(Some("Metered, prepaid calls to AI providers and tools. Money is always a decimal string."))
-        .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()))
+        .description(Some(
+            "Metered, prepaid calls to AI providers and tools. Money is always a decimal string.",
+        ))
+        .license(Some(
+            LicenseBuilder::new()
+                .name("Apache-2.0")
+                .identifier(Some("Apache-2.0"))
+                .build(),
+        ))
         .build();
     OpenApiBuilder::new()
         .info(info)
@@ -52,10 +65,15 @@ impl IntoResponses for Errors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         let mut by_status: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for code in ErrorCode::ALL {
-            by_status.entry(code.status().to_string()).or_default().push(code.as_str());
+            by_status
+                .entry(code.status().to_string())
+                .or_default()
+                .push(code.as_str());
         }
         let response = |(status, codes): (String, Vec<&str>)| {
-            let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Error"))).build();
+            let content = ContentBuilder::new()
+                .schema(Some(Ref::from_schema_name("Error")))
+                .build();
             let response = ResponseBuilder::new()
                 .description(codes.join(", "))
                 .content("application/json", content)
@@ -90,10 +108,18 @@ pub(super) struct CallHeaders {
     #[param(rename = "Idempotency-Key", required = false, pattern = "^[!-~]{1,255}$")]
     idempotency_key: Option<String>,
     /// The end user whose balance pays; absent = the workspace's pool.
-    #[param(rename = "X-Svc-External-User-Id", required = false, pattern = "^[A-Za-z0-9][A-Za-z0-9._:@/-]{0,199}$")]
+    #[param(
+        rename = "X-Svc-External-User-Id",
+        required = false,
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._:@/-]{0,199}$"
+    )]
     external_user_id: Option<String>,
     /// Names the agent loop, when the end user's policy counts loops.
-    #[param(rename = "X-Svc-Loop-Id", required = false, pattern = "^[A-Za-z0-9][A-Za-z0-9._:-]{15,127}$")]
+    #[param(
+        rename = "X-Svc-Loop-Id",
+        required = false,
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._:-]{15,127}$"
+    )]
     loop_id: Option<String>,
     /// JSON object of at most 20 string members that tags the ledger entries; at most 2048 bytes.
     #[param(rename = "X-Svc-Attribution", required = false)]
@@ -105,7 +131,11 @@ pub(super) struct CallHeaders {
 #[into_params(parameter_in = Header)]
 pub(super) struct EndUserHeader {
     /// The end user; absent = the workspace's pool.
-    #[param(rename = "X-Svc-External-User-Id", required = false, pattern = "^[A-Za-z0-9][A-Za-z0-9._:@/-]{0,199}$")]
+    #[param(
+        rename = "X-Svc-External-User-Id",
+        required = false,
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._:@/-]{0,199}$"
+    )]
     external_user_id: Option<String>,
 }
 
@@ -329,8 +359,13 @@ pub(super) struct Status {
 /// The service in words, for language models.
 pub(super) fn llms_txt(app: &App) -> String {
     let base = &app.service.config.server.public_url;
-    let models: Vec<String> =
-        app.service.shelf.offers().iter().map(|offer| format!("- `{}`", offer.model)).collect();
+    let models: Vec<String> = app
+        .service
+        .shelf
+        .offers()
+        .iter()
+        .map(|offer| format!("- `{}`", offer.model))
+        .collect();
     format!(
         "# Turnpike\n\n> Metered, prepaid calls to AI models and tools. OpenAI-compatible.\n\n\
          Base URL for OpenAI SDKs: {base}/api/wrapped/credits/v1\n\

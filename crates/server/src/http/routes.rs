@@ -24,13 +24,13 @@ use turnpike_store::{TenantSettings, UsageFilter, UsageGroup};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::App;
 use super::answer::{chat_response, tool_response};
 use super::body::{BodyLimits, read_json_body};
 use super::caller::{authenticate, call_context, payer, sees_cost};
 use super::openapi::{self, Errors};
 use super::problem::ApiError;
 use super::wrap::{panicked, wrap};
-use super::App;
 
 type AppState = State<Arc<App>>;
 type Answered = Result<Response, ApiError>;
@@ -69,13 +69,18 @@ async fn not_found() -> ApiError {
 
 fn body_limits(app: &App) -> BodyLimits {
     let server = &app.service.config.server;
-    BodyLimits { bytes: server.max_body_bytes, timeout: Duration::from_secs(server.body_timeout_secs) }
+    BodyLimits {
+        bytes: server.max_body_bytes,
+        timeout: Duration::from_secs(server.body_timeout_secs),
+    }
 }
 
 /// A failed call has charged nothing, and says so.
 fn uncharged(app: &App, error: AppError) -> Response {
     let mut response = ApiError(error).into_response();
-    response.headers_mut().insert(app.names.credits_charged.clone(), HeaderValue::from_static("0"));
+    response
+        .headers_mut()
+        .insert(app.names.credits_charged.clone(), HeaderValue::from_static("0"));
     response
 }
 
@@ -139,7 +144,12 @@ async fn execute(
     let shows = sees_cost(&actor);
     let context = call_context(&app, &parts, actor)?;
     let raw = read_json_body(&parts.headers, body, body_limits(&app), true).await?;
-    match app.service.desk.execute(&context, &provider, &endpoint, &raw).await {
+    match app
+        .service
+        .desk
+        .execute(&context, &provider, &endpoint, &raw)
+        .await
+    {
         Ok(answer) => Ok(tool_response(&app.names, answer, shows)),
         Err(error) => Ok(uncharged(&app, error)),
     }
@@ -160,7 +170,9 @@ fn query<T: serde::de::DeserializeOwned>(parts: &http::request::Parts) -> Result
 
 fn no_store(body: &Value) -> Response {
     let mut response = Json(body).into_response();
-    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+        .headers_mut()
+        .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
@@ -217,8 +229,14 @@ async fn ledger(State(app): AppState, request: Request) -> Answered {
     let query: LedgerQuery = query(&parts)?;
     let payer = payer_filter(query.external_user_id)?;
     let limit = page_size(query.limit)?;
-    let page = app.service.reader.entries(&actor, payer, query.cursor.as_deref(), limit).await?;
-    Ok(no_store(&json!({ "success": true, "data": page.entries, "next_cursor": page.next_cursor })))
+    let page = app
+        .service
+        .reader
+        .entries(&actor, payer, query.cursor.as_deref(), limit)
+        .await?;
+    Ok(no_store(
+        &json!({ "success": true, "data": page.entries, "next_cursor": page.next_cursor }),
+    ))
 }
 
 #[derive(Deserialize)]
@@ -232,9 +250,12 @@ struct UsageQuery {
 }
 
 fn instant(path: &str, text: Option<&str>) -> Result<Option<Timestamp>, ApiError> {
-    text.map(str::parse)
-        .transpose()
-        .map_err(|_invalid| ApiError(AppError::invalid(path, "must be an ISO 8601 date-time such as 2026-11-01T00:00:00Z")))
+    text.map(str::parse).transpose().map_err(|_invalid| {
+        ApiError(AppError::invalid(
+            path,
+            "must be an ISO 8601 date-time such as 2026-11-01T00:00:00Z",
+        ))
+    })
 }
 
 /// Sums calls by day, model, endpoint, provider or end user.
@@ -260,7 +281,9 @@ async fn usage(State(app): AppState, request: Request) -> Answered {
     let attribution = match query.attribution {
         None => None,
         Some(text) => match text.split_once(':') {
-            Some((name, value)) if !name.is_empty() && !text.contains('\0') => Some((name.to_owned(), value.to_owned())),
+            Some((name, value)) if !name.is_empty() && !text.contains('\0') => {
+                Some((name.to_owned(), value.to_owned()))
+            }
             _ => return Err(ApiError(AppError::invalid("attribution", "must be name:value"))),
         },
     };
@@ -275,7 +298,8 @@ async fn usage(State(app): AppState, request: Request) -> Answered {
 }
 
 fn call_id(text: &str) -> Result<CallId, ApiError> {
-    text.parse().map_err(|_invalid| ApiError::new(ErrorCode::NotFound, "there is no such call"))
+    text.parse()
+        .map_err(|_invalid| ApiError::new(ErrorCode::NotFound, "there is no such call"))
 }
 
 /// Shows a call's record.
@@ -311,7 +335,11 @@ async fn call_result(State(app): AppState, Path(id): Path<String>, request: Requ
     if limit == 0 || limit > turnpike_app::reads::MAX_RESULT_PAGE {
         return Err(ApiError(AppError::invalid("limit", "must be 1 to 1048576 bytes")));
     }
-    let (page, total, kind) = app.service.reader.result(&actor, call_id(&id)?, offset, limit).await?;
+    let (page, total, kind) = app
+        .service
+        .reader
+        .result(&actor, call_id(&id)?, offset, limit)
+        .await?;
     let content_type = match kind {
         OutcomeKind::Transcript => "text/event-stream",
         OutcomeKind::Success | OutcomeKind::Failure => "application/json",
@@ -339,7 +367,12 @@ async fn call_result(State(app): AppState, Path(id): Path<String>, request: Requ
 )]
 async fn get_settings(State(app): AppState, request: Request) -> Answered {
     let (actor, _parts) = reading_actor(&app, request).await?;
-    let found = app.service.store.find_tenant(actor.tenant.id).await.map_err(AppError::from)?;
+    let found = app
+        .service
+        .store
+        .find_tenant(actor.tenant.id)
+        .await
+        .map_err(AppError::from)?;
     let settings = found.map(|tenant| tenant.settings).unwrap_or_default();
     Ok(no_store(&json!({ "success": true, "settings": settings })))
 }
@@ -359,12 +392,21 @@ async fn put_settings(State(app): AppState, request: Request) -> Answered {
     let settings: TenantSettings = serde_json::from_value(Value::Object(document)).map_err(|error| {
         let message = error.to_string();
         let unknown = message.starts_with("unknown field");
-        let code = if unknown { ErrorCode::UnknownField } else { ErrorCode::ValidationError };
+        let code = if unknown {
+            ErrorCode::UnknownField
+        } else {
+            ErrorCode::ValidationError
+        };
         ApiError::new(code, message)
     })?;
-    let change = AdminRequest::TenantSettings { tenant: actor.tenant.id, settings };
+    let change = AdminRequest::TenantSettings {
+        tenant: actor.tenant.id,
+        settings,
+    };
     let tenant = app.service.admin.run(change, &actor.label()).await?;
-    Ok(no_store(&json!({ "success": true, "settings": tenant.get("settings") })))
+    Ok(no_store(
+        &json!({ "success": true, "settings": tenant.get("settings") }),
+    ))
 }
 
 /// This document.
@@ -402,7 +444,8 @@ async fn healthz() -> Response {
         (status = 503, description = "Draining, or the store does not answer", body = openapi::Status))
 )]
 async fn readyz(State(app): AppState) -> Response {
-    let refuse = |status: &str| (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "status": status }))).into_response();
+    let refuse =
+        |status: &str| (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "status": status }))).into_response();
     if app.draining.load(Ordering::Acquire) {
         return refuse("draining");
     }

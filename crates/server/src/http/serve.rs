@@ -47,7 +47,9 @@ pub(crate) async fn serve(app: &Arc<App>, router: Router, listener: TcpListener,
     let places = Arc::new(Semaphore::new(server.max_connections));
     let graceful = GracefulShutdown::new();
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { break };
+        let Ok(place) = places.clone().acquire_owned().await else {
+            break;
+        };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = stop.cancelled() => break,
@@ -81,10 +83,19 @@ pub(crate) async fn serve(app: &Arc<App>, router: Router, listener: TcpListener,
     let engine = &app.service.engine;
     let drained = async { tokio::join!(graceful.shutdown(), engine.drain()) };
     if tokio::time::timeout(limit, drained).await.is_err() {
-        tracing::warn!(live_calls = engine.live_calls(), "the drain time is over: streams are ended now");
+        tracing::warn!(
+            live_calls = engine.live_calls(),
+            "the drain time is over: streams are ended now"
+        );
         engine.stop_streams();
-        if tokio::time::timeout(Duration::from_secs(5), engine.drain()).await.is_err() {
-            tracing::warn!(live_calls = engine.live_calls(), "calls are left to the sweeper of the next start");
+        if tokio::time::timeout(Duration::from_secs(5), engine.drain())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                live_calls = engine.live_calls(),
+                "calls are left to the sweeper of the next start"
+            );
         }
     }
 }

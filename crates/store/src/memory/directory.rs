@@ -44,7 +44,9 @@ impl Directory for MemoryStore {
         audit: &AuditRow,
     ) -> Result<bool, StoreError> {
         let mut state = self.state();
-        let Some(tenant) = state.tenants.get_mut(&id) else { return Ok(false) };
+        let Some(tenant) = state.tenants.get_mut(&id) else {
+            return Ok(false);
+        };
         tenant.status = status;
         if let Some(mut head) = state.books.tenants.get(&id).copied() {
             head.status = status;
@@ -61,7 +63,9 @@ impl Directory for MemoryStore {
         audit: &AuditRow,
     ) -> Result<bool, StoreError> {
         let mut state = self.state();
-        let Some(tenant) = state.tenants.get_mut(&id) else { return Ok(false) };
+        let Some(tenant) = state.tenants.get_mut(&id) else {
+            return Ok(false);
+        };
         tenant.settings = settings.clone();
         state.audit_log.push(audit.clone());
         Ok(true)
@@ -75,7 +79,12 @@ impl Directory for MemoryStore {
         Ok(())
     }
 
-    async fn remove_member(&self, tenant: TenantId, subject: &str, audit: &AuditRow) -> Result<bool, StoreError> {
+    async fn remove_member(
+        &self,
+        tenant: TenantId,
+        subject: &str,
+        audit: &AuditRow,
+    ) -> Result<bool, StoreError> {
         let mut state = self.state();
         let removed = state.members.remove(&(tenant, subject.to_owned())).is_some();
         if removed {
@@ -85,16 +94,32 @@ impl Directory for MemoryStore {
     }
 
     async fn list_members(&self, tenant: TenantId) -> Result<Vec<Member>, StoreError> {
-        Ok(self.state().members.values().filter(|member| member.tenant == tenant).cloned().collect())
+        Ok(self
+            .state()
+            .members
+            .values()
+            .filter(|member| member.tenant == tenant)
+            .cloned()
+            .collect())
     }
 
     async fn list_memberships(&self, subject: &str) -> Result<Vec<Member>, StoreError> {
-        Ok(self.state().members.values().filter(|member| member.subject == subject).cloned().collect())
+        Ok(self
+            .state()
+            .members
+            .values()
+            .filter(|member| member.subject == subject)
+            .cloned()
+            .collect())
     }
 
     async fn insert_key(&self, key: &ApiKey, audit: &AuditRow) -> Result<(), StoreError> {
         let mut state = self.state();
-        if state.keys.values().any(|known| known.hash == key.hash || (known.tenant, known.id) == (key.tenant, key.id)) {
+        if state
+            .keys
+            .values()
+            .any(|known| known.hash == key.hash || (known.tenant, known.id) == (key.tenant, key.id))
+        {
             return Err(StoreError::AlreadyExists);
         }
         state.keys.insert((key.tenant, key.id), key.clone());
@@ -103,12 +128,22 @@ impl Directory for MemoryStore {
     }
 
     async fn find_key(&self, hash: &KeyHash) -> Result<Option<ApiKey>, StoreError> {
-        Ok(self.state().keys.values().find(|key| key.hash.matches(hash)).cloned())
+        Ok(self
+            .state()
+            .keys
+            .values()
+            .find(|key| key.hash.matches(hash))
+            .cloned())
     }
 
     async fn list_keys(&self, tenant: TenantId) -> Result<Vec<ApiKey>, StoreError> {
-        let mut keys: Vec<ApiKey> =
-            self.state().keys.values().filter(|key| key.tenant == tenant).cloned().collect();
+        let mut keys: Vec<ApiKey> = self
+            .state()
+            .keys
+            .values()
+            .filter(|key| key.tenant == tenant)
+            .cloned()
+            .collect();
         keys.sort_by_key(|key| std::cmp::Reverse((key.created_at, key.id)));
         Ok(keys)
     }
@@ -139,7 +174,11 @@ impl Directory for MemoryStore {
         Ok(())
     }
 
-    async fn find_end_user(&self, tenant: TenantId, id: &ExternalUserId) -> Result<Option<EndUser>, StoreError> {
+    async fn find_end_user(
+        &self,
+        tenant: TenantId,
+        id: &ExternalUserId,
+    ) -> Result<Option<EndUser>, StoreError> {
         Ok(self.state().books.end_users.get(&(tenant, id.clone())).cloned())
     }
 
@@ -152,7 +191,9 @@ impl Directory for MemoryStore {
     ) -> Result<bool, StoreError> {
         let mut state = self.state();
         let key = (tenant, id.clone());
-        let Some(mut user) = state.books.end_users.get(&key).cloned() else { return Ok(false) };
+        let Some(mut user) = state.books.end_users.get(&key).cloned() else {
+            return Ok(false);
+        };
         user.policy = policy.clone().into();
         state.books.end_users.load(key, Some(user));
         state.audit_log.push(audit.clone());

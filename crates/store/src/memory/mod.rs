@@ -68,10 +68,23 @@ impl Ledger for MemoryStore {
         let state = &mut *guard;
         let mut needs = Needs::default();
         command.needs(&mut needs);
-        load_absent!(state.books, needs, tenants, accounts, end_users, holds, claims, loops);
+        load_absent!(
+            state.books,
+            needs,
+            tenants,
+            accounts,
+            end_users,
+            holds,
+            claims,
+            loops
+        );
         let outcome = apply(&mut state.books, &command)?;
         for transfer in &state.books.transfers {
-            state.transfers.entry(transfer.debit.tenant).or_default().push(transfer.clone());
+            state
+                .transfers
+                .entry(transfer.debit.tenant)
+                .or_default()
+                .push(transfer.clone());
         }
         for (tenant, event) in &state.books.events {
             state.events.entry(*tenant).or_default().push(event.clone());
@@ -97,20 +110,29 @@ impl Ledger for MemoryStore {
 
 impl State {
     fn holds_of(&self, tenant: TenantId) -> Vec<&Hold> {
-        let mut holds: Vec<&Hold> =
-            self.books.holds.iter().filter(|((of, _), _)| *of == tenant).map(|(_, hold)| hold).collect();
+        let mut holds: Vec<&Hold> = self
+            .books
+            .holds
+            .iter()
+            .filter(|((of, _), _)| *of == tenant)
+            .map(|(_, hold)| hold)
+            .collect();
         holds.sort_by_key(|hold| hold.call.call);
         holds
     }
 
     fn events_of(&self, tenant: TenantId) -> impl DoubleEndedIterator<Item = EventRow> {
-        self.events.get(&tenant).into_iter().flatten().map(|event| EventRow {
-            seq: event.seq,
-            id: event.id,
-            kind: event.kind,
-            created_at: event.created_at,
-            data: event.data.to_string(),
-        })
+        self.events
+            .get(&tenant)
+            .into_iter()
+            .flatten()
+            .map(|event| EventRow {
+                seq: event.seq,
+                id: event.id,
+                kind: event.kind,
+                created_at: event.created_at,
+                data: event.data.to_string(),
+            })
     }
 
     fn transfers_of(&self, tenant: TenantId) -> impl DoubleEndedIterator<Item = &Transfer> {
@@ -132,7 +154,9 @@ impl Catalogue for MemoryStore {
         let mut state = self.state();
         state.price_changes = state.price_changes.saturating_add(1);
         for price in prices {
-            state.prices.insert((price.provider.clone(), price.model.clone()), price.clone());
+            state
+                .prices
+                .insert((price.provider.clone(), price.model.clone()), price.clone());
         }
         Ok(())
     }
@@ -144,14 +168,28 @@ impl Upkeep for MemoryStore {
         Ok(())
     }
 
-    async fn audit(&self, tenant: TenantId, progress: &(dyn Fn(u64) + Sync)) -> Result<AuditReport, StoreError> {
+    async fn audit(
+        &self,
+        tenant: TenantId,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<AuditReport, StoreError> {
         let state = self.state();
         let head = state.books.tenants.get(&tenant).copied();
         let head = head.ok_or_else(|| StoreError::Corrupt("the tenant has no row".to_owned()))?;
         let mut auditor = Auditor::new();
-        state.transfers_of(tenant).for_each(|transfer| auditor.transfer(transfer));
-        state.holds_of(tenant).into_iter().for_each(|hold| auditor.hold(tenant, hold));
-        let mut accounts: Vec<_> = state.books.accounts.iter().filter(|(key, _)| key.tenant == tenant).collect();
+        state
+            .transfers_of(tenant)
+            .for_each(|transfer| auditor.transfer(transfer));
+        state
+            .holds_of(tenant)
+            .into_iter()
+            .for_each(|hold| auditor.hold(tenant, hold));
+        let mut accounts: Vec<_> = state
+            .books
+            .accounts
+            .iter()
+            .filter(|(key, _)| key.tenant == tenant)
+            .collect();
         accounts.sort_by_key(|(key, _)| *key);
         for (key, account) in accounts {
             auditor.account(key, account);

@@ -24,7 +24,11 @@ impl Calls for MemoryStore {
         Ok(self.state().books.holds.get(&(tenant, call)).cloned())
     }
 
-    async fn find_outcome(&self, tenant: TenantId, call: CallId) -> Result<Option<StoredOutcome>, StoreError> {
+    async fn find_outcome(
+        &self,
+        tenant: TenantId,
+        call: CallId,
+    ) -> Result<Option<StoredOutcome>, StoreError> {
         Ok(self.state().outcomes.get(&(tenant, call)).cloned())
     }
 
@@ -76,7 +80,11 @@ impl Statements for MemoryStore {
         Ok(self.state().books.accounts.get(key).copied())
     }
 
-    async fn list_transfers(&self, tenant: TenantId, filter: &EntryFilter) -> Result<Vec<Transfer>, StoreError> {
+    async fn list_transfers(
+        &self,
+        tenant: TenantId,
+        filter: &EntryFilter,
+    ) -> Result<Vec<Transfer>, StoreError> {
         let of_payer = |key: &AccountKey| match &filter.payer {
             None => true,
             Some(Payer::Pool) => key.kind == AccountKind::Pool,
@@ -98,7 +106,11 @@ impl Statements for MemoryStore {
     ) -> Result<Vec<UsageRow>, StoreError> {
         let state = self.state();
         let mut groups: BTreeMap<String, UsageRow> = BTreeMap::new();
-        for hold in state.holds_of(tenant).into_iter().filter(|hold| counts(hold, filter)) {
+        for hold in state
+            .holds_of(tenant)
+            .into_iter()
+            .filter(|hold| counts(hold, filter))
+        {
             let name = match group {
                 UsageGroup::Day => hold.created_at.day().to_string(),
                 UsageGroup::Model => hold.subject.model.as_deref().unwrap_or_default().to_owned(),
@@ -106,7 +118,10 @@ impl Statements for MemoryStore {
                 UsageGroup::Provider => hold.subject.provider.to_string(),
                 UsageGroup::EndUser => hold.call.payer.as_owner().to_owned(),
             };
-            let row = groups.entry(name.clone()).or_insert_with(|| UsageRow { group: name, ..UsageRow::default() });
+            let row = groups.entry(name.clone()).or_insert_with(|| UsageRow {
+                group: name,
+                ..UsageRow::default()
+            });
             add_usage(row, hold);
         }
         Ok(groups.into_values().take(1000).collect())
@@ -120,7 +135,12 @@ impl Statements for MemoryStore {
     ) -> Result<Vec<EventRow>, StoreError> {
         let before = before_seq.unwrap_or(i64::MAX);
         let state = self.state();
-        Ok(state.events_of(tenant).rev().filter(|event| event.seq < before).take(limit(most)).collect())
+        Ok(state
+            .events_of(tenant)
+            .rev()
+            .filter(|event| event.seq < before)
+            .take(limit(most))
+            .collect())
     }
 
     async fn scan(&self, tenant: TenantId, scan: &mut Scan<'_>) -> Result<(), StoreError> {
@@ -145,13 +165,22 @@ impl Statements for MemoryStore {
 
 fn counts(hold: &Hold, filter: &UsageFilter) -> bool {
     let tagged = filter.attribution.as_ref().is_none_or(|(name, value)| {
-        let tags = hold.subject.attribution.as_deref().and_then(|text| serde_json::from_str(text).ok());
-        tags.is_some_and(|tags: serde_json::Value| tags.get(name).and_then(serde_json::Value::as_str) == Some(value))
+        let tags = hold
+            .subject
+            .attribution
+            .as_deref()
+            .and_then(|text| serde_json::from_str(text).ok());
+        tags.is_some_and(|tags: serde_json::Value| {
+            tags.get(name).and_then(serde_json::Value::as_str) == Some(value)
+        })
     });
     tagged
         && filter.from.is_none_or(|from| hold.created_at >= from)
         && filter.to.is_none_or(|to| hold.created_at < to)
-        && filter.payer.as_ref().is_none_or(|payer| hold.call.payer == *payer)
+        && filter
+            .payer
+            .as_ref()
+            .is_none_or(|payer| hold.call.payer == *payer)
 }
 
 fn add_usage(row: &mut UsageRow, hold: &Hold) {
@@ -166,5 +195,7 @@ fn add_usage(row: &mut UsageRow, hold: &Hold) {
     row.charged = row.charged.checked_add(kept).unwrap_or(row.charged);
     row.margin = row.margin.checked_add(hold.margin).unwrap_or(row.margin);
     row.prompt_tokens = row.prompt_tokens.saturating_add(tokens(usage.prompt_tokens()));
-    row.completion_tokens = row.completion_tokens.saturating_add(tokens(usage.completion_tokens()));
+    row.completion_tokens = row
+        .completion_tokens
+        .saturating_add(tokens(usage.completion_tokens()));
 }

@@ -41,10 +41,9 @@ impl Drop for Connected {
 
 impl Target {
     pub(super) fn new(options: &PostgresOptions) -> Result<Self, StoreError> {
-        let mut config: Config = options
-            .url
-            .parse()
-            .map_err(|error: tokio_postgres::Error| StoreError::Unavailable(format!("database URL: {error}")))?;
+        let mut config: Config = options.url.parse().map_err(|error: tokio_postgres::Error| {
+            StoreError::Unavailable(format!("database URL: {error}"))
+        })?;
         if config.get_application_name().is_none() {
             config.application_name("turnpike");
         }
@@ -64,7 +63,11 @@ impl Target {
 
     /// Opens one connection; the connect timeout covers the whole handshake.
     pub(super) async fn connect(&self) -> Result<Connected, StoreError> {
-        let limit = self.config.get_connect_timeout().copied().unwrap_or(Duration::from_secs(2));
+        let limit = self
+            .config
+            .get_connect_timeout()
+            .copied()
+            .unwrap_or(Duration::from_secs(2));
         tokio::time::timeout(limit, self.handshake())
             .await
             .map_err(|_elapsed| StoreError::Unavailable("connecting to the database timed out".to_owned()))?
@@ -74,10 +77,16 @@ impl Target {
     async fn handshake(&self) -> Result<Connected, tokio_postgres::Error> {
         if let Some(tls) = self.tls.clone() {
             let (client, connection) = self.config.connect(tls).await?;
-            Ok(Connected { client, driver: drive(connection) })
+            Ok(Connected {
+                client,
+                driver: drive(connection),
+            })
         } else {
             let (client, connection) = self.config.connect(NoTls).await?;
-            Ok(Connected { client, driver: drive(connection) })
+            Ok(Connected {
+                client,
+                driver: drive(connection),
+            })
         }
     }
 }
@@ -94,7 +103,8 @@ fn drive(
 
 /// Certificates are always checked: against `roots`, or those of the system.
 fn tls(roots: Option<&Path>) -> Result<MakeRustlsConnect, StoreError> {
-    let failed = |error: &dyn std::fmt::Display| StoreError::Unavailable(format!("TLS to the database: {error}"));
+    let failed =
+        |error: &dyn std::fmt::Display| StoreError::Unavailable(format!("TLS to the database: {error}"));
     let mut store = RootCertStore::empty();
     if let Some(path) = roots {
         for certificate in CertificateDer::pem_file_iter(path).map_err(|error| failed(&error))? {
@@ -102,7 +112,8 @@ fn tls(roots: Option<&Path>) -> Result<MakeRustlsConnect, StoreError> {
             store.add(certificate).map_err(|error| failed(&error))?;
         }
     } else {
-        let (added, _ignored) = store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        let (added, _ignored) =
+            store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if added == 0 {
             return Err(failed(&"the system has no root certificates"));
         }
@@ -120,9 +131,18 @@ fn tls(roots: Option<&Path>) -> Result<MakeRustlsConnect, StoreError> {
 pub(super) async fn migrate_schema(connected: &mut Connected) -> Result<(), StoreError> {
     let client = &mut connected.client;
     // Ends with the session, whatever happens.
-    client.execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK]).await.map_err(|error| store_error(&error))?;
-    client.batch_execute(migrate::CREATE_TABLE).await.map_err(|error| store_error(&error))?;
-    let rows = client.query(migrate::LIST, &[]).await.map_err(|error| store_error(&error))?;
+    client
+        .execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK])
+        .await
+        .map_err(|error| store_error(&error))?;
+    client
+        .batch_execute(migrate::CREATE_TABLE)
+        .await
+        .map_err(|error| store_error(&error))?;
+    let rows = client
+        .query(migrate::LIST, &[])
+        .await
+        .map_err(|error| store_error(&error))?;
     let mut applied: Vec<(i64, String)> = Vec::with_capacity(rows.len());
     for row in &rows {
         let read = || Ok::<_, tokio_postgres::Error>((row.try_get(0)?, row.try_get(1)?));
@@ -130,14 +150,23 @@ pub(super) async fn migrate_schema(connected: &mut Connected) -> Result<(), Stor
     }
     for migration in migrate::pending(migrate::POSTGRES, &applied)? {
         let transaction = client.transaction().await.map_err(|error| store_error(&error))?;
-        transaction.batch_execute(migration.sql).await.map_err(|error| store_error(&error))?;
         transaction
-            .execute(migrate::RECORD, &[&migration.version, &migration.name, &migration.checksum()])
+            .batch_execute(migration.sql)
+            .await
+            .map_err(|error| store_error(&error))?;
+        transaction
+            .execute(
+                migrate::RECORD,
+                &[&migration.version, &migration.name, &migration.checksum()],
+            )
             .await
             .map_err(|error| store_error(&error))?;
         transaction.commit().await.map_err(|error| store_error(&error))?;
     }
-    client.execute("SELECT pg_advisory_unlock($1)", &[&MIGRATION_LOCK]).await.map_err(|error| store_error(&error))?;
+    client
+        .execute("SELECT pg_advisory_unlock($1)", &[&MIGRATION_LOCK])
+        .await
+        .map_err(|error| store_error(&error))?;
     warn_of_lost_commits(client).await
 }
 
@@ -145,7 +174,11 @@ pub(super) async fn migrate_schema(connected: &mut Connected) -> Result<(), Stor
 async fn warn_of_lost_commits(client: &Client) -> Result<(), StoreError> {
     let sql = "SELECT name FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes') \
                AND setting = 'off'";
-    for row in client.query(sql, &[]).await.map_err(|error| store_error(&error))? {
+    for row in client
+        .query(sql, &[])
+        .await
+        .map_err(|error| store_error(&error))?
+    {
         let name: String = row.try_get(0).map_err(|error| store_error(&error))?;
         tracing::warn!("the database runs with {name} = off: a crash of it can lose answered charges");
     }

@@ -45,9 +45,13 @@ pub(super) fn row(row: &PgRow) -> Result<Row, Error> {
         cells.push(if *ty == Type::INT8 {
             cell(row.try_get::<_, Option<i64>>(index)?, Cell::Int)
         } else if *ty == Type::INT4 {
-            cell(row.try_get::<_, Option<i32>>(index)?, |value| Cell::Int(i64::from(value)))
+            cell(row.try_get::<_, Option<i32>>(index)?, |value| {
+                Cell::Int(i64::from(value))
+            })
         } else if *ty == Type::INT2 {
-            cell(row.try_get::<_, Option<i16>>(index)?, |value| Cell::Int(i64::from(value)))
+            cell(row.try_get::<_, Option<i16>>(index)?, |value| {
+                Cell::Int(i64::from(value))
+            })
         } else if *ty == Type::BYTEA {
             cell(row.try_get::<_, Option<Vec<u8>>>(index)?, Cell::Bytes)
         } else if *ty == Type::UUID {
@@ -75,7 +79,9 @@ pub(super) enum Fault {
 pub(super) fn fault(error: &Error) -> Fault {
     let Some(state) = error.code() else {
         // Without an answer of the server: only values that cannot be sent are the statement's own fault.
-        let local = error.source().is_some_and(|source| source.downcast_ref::<std::io::Error>().is_none());
+        let local = error
+            .source()
+            .is_some_and(|source| source.downcast_ref::<std::io::Error>().is_none());
         let lost = error.is_closed() || !local;
         return if lost { Fault::Gone } else { Fault::Refused };
     };

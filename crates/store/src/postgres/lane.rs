@@ -109,7 +109,11 @@ impl Lane {
             self.take(job);
         }
         for waiting in self.pending.drain(..) {
-            drop(waiting.answer.send(Err(SubmitError::Unavailable(reason.to_owned()))));
+            drop(
+                waiting
+                    .answer
+                    .send(Err(SubmitError::Unavailable(reason.to_owned()))),
+            );
         }
     }
 
@@ -140,7 +144,11 @@ impl Lane {
         self.batches += 1;
         let first = batch.first().filter(|_| self.batch_by_bucket);
         let bucket = first.map_or(0, |waiting| waiting.command.tenant.bucket());
-        Mark { bucket, lane: self.id, batch: self.batches }
+        Mark {
+            bucket,
+            lane: self.id,
+            batch: self.batches,
+        }
     }
 
     /// Runs `batch` until its fate is known, and answers.
@@ -240,5 +248,9 @@ enum Settled {
 /// Removes the marks of processes that ended long ago.
 pub(super) async fn prune_marks(client: &tokio_postgres::Client) -> Result<(), StoreError> {
     let sql = "DELETE FROM lane_marks WHERE written_at < now() - interval '1 day'";
-    client.execute(sql, &[]).await.map(drop).map_err(|error| super::convert::store_error(&error))
+    client
+        .execute(sql, &[])
+        .await
+        .map(drop)
+        .map_err(|error| super::convert::store_error(&error))
 }

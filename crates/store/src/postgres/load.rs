@@ -87,7 +87,14 @@ impl Loads {
             client.prepare(claims),
             client.prepare(loops),
         )?;
-        Ok(Self { tenants, accounts, end_users, holds, claims, loops })
+        Ok(Self {
+            tenants,
+            accounts,
+            end_users,
+            holds,
+            claims,
+            loops,
+        })
     }
 }
 
@@ -129,7 +136,12 @@ pub(super) struct Found {
     loops: Vec<Row>,
 }
 
-async fn find(client: &Client, statement: &Statement, keys: usize, columns: Columns<'_>) -> Result<Vec<Row>, Error> {
+async fn find(
+    client: &Client,
+    statement: &Statement,
+    keys: usize,
+    columns: Columns<'_>,
+) -> Result<Vec<Row>, Error> {
     if keys == 0 {
         return Ok(Vec::new());
     }
@@ -183,13 +195,25 @@ impl Keys {
     /// Puts what was found into fresh books; every other key is known to be absent.
     pub(super) fn into_books(self, found: &Found) -> Result<Books, StoreError> {
         let mut books = Books::default();
-        fill(&mut books.tenants, self.tenants, &found.tenants, 0, |row| rows::tenant_head(row, 1))?;
-        fill(&mut books.accounts, self.accounts, &found.accounts, 0, |row| rows::account(row, 1))?;
-        fill(&mut books.end_users, self.end_users, &found.end_users, 0, |row| rows::end_user(row, 1))?;
+        fill(&mut books.tenants, self.tenants, &found.tenants, 0, |row| {
+            rows::tenant_head(row, 1)
+        })?;
+        fill(&mut books.accounts, self.accounts, &found.accounts, 0, |row| {
+            rows::account(row, 1)
+        })?;
+        fill(&mut books.end_users, self.end_users, &found.end_users, 0, |row| {
+            rows::end_user(row, 1)
+        })?;
         let after_hold = HOLD_COLUMNS.split(',').count();
-        fill(&mut books.holds, self.holds, &found.holds, after_hold, |row| Ok(rows::hold(row)?.1))?;
-        fill(&mut books.claims, self.claims, &found.claims, 0, |row| rows::claim(row, 1))?;
-        fill(&mut books.loops, self.loops, &found.loops, 0, |row| rows::loop_count(row, 1))?;
+        fill(&mut books.holds, self.holds, &found.holds, after_hold, |row| {
+            Ok(rows::hold(row)?.1)
+        })?;
+        fill(&mut books.claims, self.claims, &found.claims, 0, |row| {
+            rows::claim(row, 1)
+        })?;
+        fill(&mut books.loops, self.loops, &found.loops, 0, |row| {
+            rows::loop_count(row, 1)
+        })?;
         Ok(books)
     }
 }
@@ -203,7 +227,9 @@ fn fill<K: Clone + Eq + Hash, V: Clone>(
 ) -> Result<(), StoreError> {
     let mut values: Vec<Option<V>> = vec![None; keys.len()];
     for row in found {
-        let at = usize::try_from(row.int(position)?).ok().and_then(|n| n.checked_sub(1));
+        let at = usize::try_from(row.int(position)?)
+            .ok()
+            .and_then(|n| n.checked_sub(1));
         let slot = at.and_then(|at| values.get_mut(at));
         *slot.ok_or_else(|| StoreError::Corrupt("a row without its key".to_owned()))? = Some(decode(row)?);
     }

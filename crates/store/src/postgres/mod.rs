@@ -91,7 +91,9 @@ impl PostgresStore {
         let mut lanes = Vec::with_capacity(options.lanes.max(1));
         for _ in 0..options.lanes.max(1) {
             let named = connected.client.query_one("SELECT gen_random_uuid()", &[]).await;
-            let id = named.and_then(|row| row.try_get(0)).map_err(|error| convert::store_error(&error))?;
+            let id = named
+                .and_then(|row| row.try_get(0))
+                .map_err(|error| convert::store_error(&error))?;
             let (jobs, queue) = mpsc::channel(options.queue.max(1));
             let lane = Lane {
                 target: target.clone(),
@@ -126,11 +128,15 @@ impl Ledger for PostgresStore {
     async fn submit(&self, command: Command) -> Result<Outcome, SubmitError> {
         let (answer, answered) = oneshot::channel();
         let lane = self.lane(command.tenant).ok_or_else(closed)?;
-        let waiting = Waiting { command: Box::new(command), answer };
-        lane.try_send(Job::Command(waiting)).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => SubmitError::Busy,
-            mpsc::error::TrySendError::Closed(_) => closed(),
-        })?;
+        let waiting = Waiting {
+            command: Box::new(command),
+            answer,
+        };
+        lane.try_send(Job::Command(waiting))
+            .map_err(|error| match error {
+                mpsc::error::TrySendError::Full(_) => SubmitError::Busy,
+                mpsc::error::TrySendError::Closed(_) => closed(),
+            })?;
         answered.await.unwrap_or(Err(SubmitError::Unknown))
     }
 }
@@ -163,7 +169,11 @@ impl Upkeep for PostgresStore {
         self.select_one().await
     }
 
-    async fn audit(&self, tenant: TenantId, progress: &(dyn Fn(u64) + Sync)) -> Result<AuditReport, StoreError> {
+    async fn audit(
+        &self,
+        tenant: TenantId,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<AuditReport, StoreError> {
         self.audit_tenant(tenant, progress).await
     }
 

@@ -22,9 +22,13 @@ impl Reads {
         let mut config = target.config.clone();
         // A writer of the directory that finds a row locked, or was forgotten, gives up.
         let settings = "-c lock_timeout=5s -c idle_in_transaction_session_timeout=60s";
-        let asked = config.get_options().map_or_else(|| settings.to_owned(), |own| format!("{settings} {own}"));
+        let asked = config
+            .get_options()
+            .map_or_else(|| settings.to_owned(), |own| format!("{settings} {own}"));
         config.options(asked);
-        let manager_config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager_config = ManagerConfig {
+            recycling_method: RecyclingMethod::Fast,
+        };
         let manager = match target.tls.clone() {
             Some(tls) => Manager::from_config(config, tls, manager_config),
             None => Manager::from_config(config, NoTls, manager_config),
@@ -98,10 +102,15 @@ impl Reads {
             .map_err(|error| store_error(&error))?;
         for (index, query) in queries.iter().enumerate() {
             let bound: Vec<_> = query.params.iter().map(to_sql).collect();
-            let portal = transaction.bind(&*query.sql, &bound).await.map_err(|error| store_error(&error))?;
+            let portal = transaction
+                .bind(&*query.sql, &bound)
+                .await
+                .map_err(|error| store_error(&error))?;
             loop {
-                let rows =
-                    transaction.query_portal(&portal, FETCH).await.map_err(|error| store_error(&error))?;
+                let rows = transaction
+                    .query_portal(&portal, FETCH)
+                    .await
+                    .map_err(|error| store_error(&error))?;
                 for row in &rows {
                     let row = convert::row(row).map_err(|error| store_error(&error))?;
                     if !sink(index, row)? {

@@ -30,7 +30,7 @@ use crate::error::StoreError;
 const SETTINGS: &str = "SET plan_cache_mode = force_generic_plan;
     SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off;
     SET jit = off;
-    SET statement_timeout = '10s'; SET lock_timeout = '2s'; SET idle_in_transaction_session_timeout = '10s'";
+    SET statement_timeout = '10s'; SET lock_timeout = '1s'; SET idle_in_transaction_session_timeout = '10s'";
 /// Above the server's own limits: reached only when the way to the server is cut without a word.
 const ROUND_TRIP: Duration = Duration::from_secs(12);
 // Waits for the end of the transaction in question, because that one holds the row or is about to insert it.
@@ -84,8 +84,11 @@ impl Session {
         let prepare = async {
             let client = &connected.client;
             client.batch_execute(SETTINGS).await?;
-            let (loads, writes, mark) =
-                tokio::try_join!(Loads::prepare(client), Writes::prepare(client), client.prepare(WRITE_MARK))?;
+            let (loads, writes, mark) = tokio::try_join!(
+                Loads::prepare(client),
+                Writes::prepare(client),
+                client.prepare(WRITE_MARK)
+            )?;
             Ok::<_, Error>((loads, writes, mark))
         };
         let gone = |reason: String| StoreError::Unavailable(reason);
@@ -93,7 +96,12 @@ impl Session {
             .await
             .map_err(|_elapsed| gone("the database does not answer".to_owned()))?
             .map_err(|error| gone(describe(&error)))?;
-        Ok(Self { connected, loads, writes, mark })
+        Ok(Self {
+            connected,
+            loads,
+            writes,
+            mark,
+        })
     }
 
     /// Whether the transaction of `mark` was committed; an error when that cannot be told yet.
@@ -137,7 +145,10 @@ impl Session {
             Ok(books) => books,
             Err(error) => return Err(self.roll_back(Failure::Refused(error.to_string())).await),
         };
-        let results: Results = commands.iter().map(|command| apply(&mut books, command)).collect();
+        let results: Results = commands
+            .iter()
+            .map(|command| apply(&mut books, command))
+            .collect();
         let statements = match write::statements(client, &self.writes, &books) {
             Ok(statements) => statements,
             Err(error) => return Err(self.roll_back(Failure::Refused(error.to_string())).await),
@@ -153,7 +164,9 @@ impl Session {
         match tokio::time::timeout(ROUND_TRIP, second).await {
             Ok((Ok(()), Ok(()))) => Ok(results),
             // The session lives and the statement failed: so COMMIT, if it was answered, wrote nothing.
-            Ok((_, Err(error)) | (Err(error), Ok(()))) if is_answer(&error) => Err(Failure::before_commit(&error)),
+            Ok((_, Err(error)) | (Err(error), Ok(()))) if is_answer(&error) => {
+                Err(Failure::before_commit(&error))
+            }
             Ok((_, Err(error)) | (Err(error), Ok(()))) => Err(Failure::InDoubt(results, describe(&error))),
             Err(_elapsed) => Err(Failure::InDoubt(results, "no answer to the commit".to_owned())),
         }
@@ -161,7 +174,8 @@ impl Session {
 
     /// Ends the transaction; when that fails the connection is of no use any more.
     async fn roll_back(&self, failure: Failure) -> Failure {
-        let rolled_back = tokio::time::timeout(ROUND_TRIP, self.connected.client.batch_execute("ROLLBACK")).await;
+        let rolled_back =
+            tokio::time::timeout(ROUND_TRIP, self.connected.client.batch_execute("ROLLBACK")).await;
         match (rolled_back, failure) {
             (Ok(Ok(())), failure) => failure,
             (
@@ -178,5 +192,7 @@ impl Session {
 /// Whether the server answered a statement and went on with the session, so that the transaction is over and
 /// nothing of it was written.
 fn is_answer(error: &Error) -> bool {
-    error.as_db_error().is_some_and(|answer| answer.parsed_severity() == Some(Severity::Error))
+    error
+        .as_db_error()
+        .is_some_and(|answer| answer.parsed_severity() == Some(Severity::Error))
 }

@@ -28,7 +28,8 @@ pub(super) struct Writes {
     drifts: Statement,
 }
 
-const TENANTS: &str = "UPDATE tenants SET transfer_seq = k.transfer_seq, chain = k.chain, event_seq = k.event_seq
+const TENANTS: &str =
+    "UPDATE tenants SET transfer_seq = k.transfer_seq, chain = k.chain, event_seq = k.event_seq
     FROM unnest($1::smallint[], $2::uuid[], $3::bigint[], $4::bytea[], $5::bigint[])
         AS k(b, t, transfer_seq, chain, event_seq)
     WHERE tenants.bucket = k.b AND tenants.tenant_id = k.t";
@@ -40,7 +41,8 @@ const ACCOUNTS: &str = "INSERT INTO accounts
         status = excluded.status, day = excluded.day, day_spent = excluded.day_spent, month = excluded.month,
         month_spent = excluded.month_spent";
 // The policy belongs to the directory, which does not wait for batches: a batch never writes over it.
-const END_USERS: &str = "INSERT INTO end_users (bucket, tenant_id, external_user_id, retired, policy, created_at)
+const END_USERS: &str =
+    "INSERT INTO end_users (bucket, tenant_id, external_user_id, retired, policy, created_at)
     SELECT * FROM unnest($1::smallint[], $2::uuid[], $3::text[], $4::smallint[], $5::text[], $6::bigint[])
     ON CONFLICT (bucket, tenant_id, external_user_id) DO UPDATE SET retired = excluded.retired";
 const HOLDS_NEW: &str = "INSERT INTO holds (bucket, tenant_id, call_id, owner, amount, base, state, instance, day,
@@ -205,7 +207,11 @@ pub(super) fn statements<'a>(
     columns.add(loops.iter().map(|(_, count)| count.spent.get()));
     add(loops.len(), &writes.loops, columns);
 
-    add(books.transfers.len(), &writes.transfers, transfers(&books.transfers));
+    add(
+        books.transfers.len(),
+        &writes.transfers,
+        transfers(&books.transfers),
+    );
     let mut columns = Columns::default();
     columns.add_tenants(books.events.iter().map(|(tenant, _)| *tenant));
     columns.add(books.events.iter().map(|(_, event)| event.seq));
@@ -232,7 +238,12 @@ pub(super) fn statements<'a>(
     columns.add(books.drifts.iter().map(|row| &*row.2.detail));
     columns.add(books.drifts.iter().map(|row| row.1.charged.get()));
     columns.add(books.drifts.iter().map(|row| row.2.loss.get()));
-    columns.add(books.drifts.iter().map(|row| row.1.finished_at.unwrap_or(row.1.created_at).millis()));
+    columns.add(
+        books
+            .drifts
+            .iter()
+            .map(|row| row.1.finished_at.unwrap_or(row.1.created_at).millis()),
+    );
     add(books.drifts.len(), &writes.drifts, columns);
     Ok(run)
 }
@@ -256,8 +267,10 @@ fn millis(at: Option<Timestamp>) -> Option<i64> {
 type User<'a> = (&'a (TenantId, ExternalUserId), &'a EndUser);
 
 fn end_users<'a>(users: &[User<'a>]) -> Result<Columns<'a>, serde_json::Error> {
-    let policies: Vec<_> =
-        users.iter().map(|(_, user)| serde_json::to_string(&*user.policy)).collect::<Result<_, _>>()?;
+    let policies: Vec<_> = users
+        .iter()
+        .map(|(_, user)| serde_json::to_string(&*user.policy))
+        .collect::<Result<_, _>>()?;
     let mut columns = Columns::default();
     columns.add_tenants(users.iter().map(|(key, _)| key.0));
     columns.add(users.iter().map(|(key, _)| key.1.as_str()));
@@ -268,7 +281,10 @@ fn end_users<'a>(users: &[User<'a>]) -> Result<Columns<'a>, serde_json::Error> {
 }
 
 /// The columns that a call's life changes, from its state on.
-fn add_progress<'a>(columns: &mut Columns<'a>, holds: &[(TenantId, &'a Hold)]) -> Result<(), serde_json::Error> {
+fn add_progress<'a>(
+    columns: &mut Columns<'a>,
+    holds: &[(TenantId, &'a Hold)],
+) -> Result<(), serde_json::Error> {
     let usage: Vec<Option<String>> = holds
         .iter()
         .map(|(_, hold)| hold.usage.as_ref().map(serde_json::to_string).transpose())
@@ -278,8 +294,16 @@ fn add_progress<'a>(columns: &mut Columns<'a>, holds: &[(TenantId, &'a Hold)]) -
     columns.add(holds.iter().map(|(_, hold)| hold.refunded.get()));
     columns.add(holds.iter().map(|(_, hold)| hold.balance_after.map(Micros::get)));
     columns.add(holds.iter().map(|(_, hold)| hold.loss.get()));
-    columns.add(holds.iter().map(|(_, hold)| clamp(hold.usage.unwrap_or_default().prompt_tokens())));
-    columns.add(holds.iter().map(|(_, hold)| clamp(hold.usage.unwrap_or_default().completion_tokens())));
+    columns.add(
+        holds
+            .iter()
+            .map(|(_, hold)| clamp(hold.usage.unwrap_or_default().prompt_tokens())),
+    );
+    columns.add(
+        holds
+            .iter()
+            .map(|(_, hold)| clamp(hold.usage.unwrap_or_default().completion_tokens())),
+    );
     columns.add(usage.into_iter());
     columns.add(holds.iter().map(|(_, hold)| hold.failure.as_deref()));
     Ok(())
@@ -301,8 +325,16 @@ fn holds_new<'a>(holds: &[(TenantId, &'a Hold)]) -> Result<Columns<'a>, serde_js
     columns.add(holds.iter().map(|(_, hold)| hold.deadline.millis()));
     columns.add(holds.iter().map(|(_, hold)| millis(hold.finished_at)));
     add_progress(&mut columns, holds)?;
-    columns.add(holds.iter().map(|(_, hold)| hold.call.claim.as_ref().map(|claim| &*claim.scope)));
-    columns.add(holds.iter().map(|(_, hold)| hold.call.claim.as_ref().map(|claim| &*claim.key)));
+    columns.add(
+        holds
+            .iter()
+            .map(|(_, hold)| hold.call.claim.as_ref().map(|claim| &*claim.scope)),
+    );
+    columns.add(
+        holds
+            .iter()
+            .map(|(_, hold)| hold.call.claim.as_ref().map(|claim| &*claim.key)),
+    );
     columns.add(holds.iter().map(|(_, hold)| hold.call.loop_id.as_deref()));
     columns.add(holds.iter().map(|(_, hold)| &*hold.subject.provider));
     columns.add(holds.iter().map(|(_, hold)| &*hold.subject.endpoint));

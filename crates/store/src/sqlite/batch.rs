@@ -14,7 +14,10 @@ fn find(connection: &Connection, sql: &str, params: impl rusqlite::Params) -> ru
     connection.prepare_cached(sql)?.query_row(params, row).optional()
 }
 
-fn read<T>(found: Option<Row>, decode: impl FnOnce(&Row) -> Result<T, StoreError>) -> rusqlite::Result<Option<T>> {
+fn read<T>(
+    found: Option<Row>,
+    decode: impl FnOnce(&Row) -> Result<T, StoreError>,
+) -> rusqlite::Result<Option<T>> {
     found
         .map(|row| decode(&row))
         .transpose()
@@ -29,15 +32,23 @@ pub(super) fn load(connection: &Connection, books: &mut Books, needs: &Needs) ->
             let sql = const_format(TENANT_HEAD_COLUMNS, "tenants", "");
             let (bucket, id) = key(tenant);
             let found = find(connection, &sql, params![bucket, id])?;
-            books.tenants.load(*tenant, read(found, |row| rows::tenant_head(row, 0))?);
+            books
+                .tenants
+                .load(*tenant, read(found, |row| rows::tenant_head(row, 0))?);
         }
     }
     for account in &needs.accounts {
         if !books.accounts.is_loaded(account) {
             let sql = const_format(ACCOUNT_COLUMNS, "accounts", "AND kind = ?3 AND owner = ?4");
             let (bucket, id) = key(&account.tenant);
-            let found = find(connection, &sql, params![bucket, id, account.kind.code(), account.owner_str()])?;
-            books.accounts.load(account.clone(), read(found, |row| rows::account(row, 0))?);
+            let found = find(
+                connection,
+                &sql,
+                params![bucket, id, account.kind.code(), account.owner_str()],
+            )?;
+            books
+                .accounts
+                .load(account.clone(), read(found, |row| rows::account(row, 0))?);
         }
     }
     for end_user in &needs.end_users {
@@ -45,7 +56,9 @@ pub(super) fn load(connection: &Connection, books: &mut Books, needs: &Needs) ->
             let sql = const_format(END_USER_COLUMNS, "end_users", "AND external_user_id = ?3");
             let (bucket, id) = key(&end_user.0);
             let found = find(connection, &sql, params![bucket, id, end_user.1.as_str()])?;
-            books.end_users.load(end_user.clone(), read(found, |row| rows::end_user(row, 0))?);
+            books
+                .end_users
+                .load(end_user.clone(), read(found, |row| rows::end_user(row, 0))?);
         }
     }
     for hold in &needs.holds {
@@ -53,7 +66,9 @@ pub(super) fn load(connection: &Connection, books: &mut Books, needs: &Needs) ->
             let sql = const_format(HOLD_COLUMNS, "holds", "AND call_id = ?3");
             let (bucket, id) = key(&hold.0);
             let found = find(connection, &sql, params![bucket, id, hold.1.0.as_bytes()])?;
-            books.holds.load(*hold, read(found, rows::hold)?.map(|(_, hold)| hold));
+            books
+                .holds
+                .load(*hold, read(found, rows::hold)?.map(|(_, hold)| hold));
         }
     }
     for claim in &needs.claims {
@@ -61,15 +76,23 @@ pub(super) fn load(connection: &Connection, books: &mut Books, needs: &Needs) ->
             let sql = const_format("fingerprint, subject", "claims", "AND scope = ?3 AND key = ?4");
             let (bucket, id) = key(&claim.tenant);
             let found = find(connection, &sql, params![bucket, id, claim.scope, claim.key])?;
-            books.claims.load(claim.clone(), read(found, |row| rows::claim(row, 0))?);
+            books
+                .claims
+                .load(claim.clone(), read(found, |row| rows::claim(row, 0))?);
         }
     }
     for counted in &needs.loops {
         if !books.loops.is_loaded(counted) {
             let sql = const_format("calls, spent", "loops", "AND owner = ?3 AND loop_id = ?4");
             let (bucket, id) = key(&counted.tenant);
-            let found = find(connection, &sql, params![bucket, id, counted.owner.as_str(), counted.loop_id])?;
-            books.loops.load(counted.clone(), read(found, |row| rows::loop_count(row, 0))?);
+            let found = find(
+                connection,
+                &sql,
+                params![bucket, id, counted.owner.as_str(), counted.loop_id],
+            )?;
+            books
+                .loops
+                .load(counted.clone(), read(found, |row| rows::loop_count(row, 0))?);
         }
     }
     Ok(())
@@ -247,8 +270,9 @@ fn write_claims_and_loops(connection: &Connection, books: &Books) -> rusqlite::R
     let mut insert = connection.prepare_cached(
         "INSERT INTO claims (bucket, tenant_id, scope, key, fingerprint, subject) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
     )?;
-    let mut delete = connection
-        .prepare_cached("DELETE FROM claims WHERE bucket = ?1 AND tenant_id = ?2 AND scope = ?3 AND key = ?4")?;
+    let mut delete = connection.prepare_cached(
+        "DELETE FROM claims WHERE bucket = ?1 AND tenant_id = ?2 AND scope = ?3 AND key = ?4",
+    )?;
     for change in books.claims.changes() {
         match change {
             Change::Insert(key, claim) => {
@@ -262,11 +286,21 @@ fn write_claims_and_loops(connection: &Connection, books: &Books) -> rusqlite::R
                 ])?;
             }
             Change::Delete(key) => {
-                delete.execute(params![key.tenant.bucket(), key.tenant.0.as_bytes(), key.scope, key.key])?;
+                delete.execute(params![
+                    key.tenant.bucket(),
+                    key.tenant.0.as_bytes(),
+                    key.scope,
+                    key.key
+                ])?;
             }
             Change::Update(key, claim) => {
                 // Freed and taken again within one batch.
-                delete.execute(params![key.tenant.bucket(), key.tenant.0.as_bytes(), key.scope, key.key])?;
+                delete.execute(params![
+                    key.tenant.bucket(),
+                    key.tenant.0.as_bytes(),
+                    key.scope,
+                    key.key
+                ])?;
                 insert.execute(params![
                     key.tenant.bucket(),
                     key.tenant.0.as_bytes(),

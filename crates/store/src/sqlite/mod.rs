@@ -47,7 +47,13 @@ pub struct SqliteOptions {
 impl SqliteOptions {
     /// The usual settings for `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), queue: 8192, max_batch: 512, read_only: false, owner: String::new() }
+        Self {
+            path: path.into(),
+            queue: 8192,
+            max_batch: 512,
+            read_only: false,
+            owner: String::new(),
+        }
     }
 }
 
@@ -68,7 +74,12 @@ impl SqliteStore {
     pub fn open(options: &SqliteOptions) -> Result<Self, StoreError> {
         let failed = Arc::new(AtomicBool::new(false));
         if options.read_only {
-            return Ok(Self { jobs: None, readers: Readers::open(&options.path)?, failed, _lock: None });
+            return Ok(Self {
+                jobs: None,
+                readers: Readers::open(&options.path)?,
+                failed,
+                _lock: None,
+            });
         }
         let lock = take_lock(options)?;
         let mut connection = Connection::open(&options.path).map_err(convert::store_error)?;
@@ -80,14 +91,23 @@ impl SqliteStore {
             .name("ledger-writer".to_owned())
             .spawn(move || writer::run(connection, queue, max_batch, &failed_in_writer))
             .map_err(|error| StoreError::Unavailable(error.to_string()))?;
-        Ok(Self { jobs: Some(jobs), readers: Readers::open(&options.path)?, failed, _lock: Some(lock) })
+        Ok(Self {
+            jobs: Some(jobs),
+            readers: Readers::open(&options.path)?,
+            failed,
+            _lock: Some(lock),
+        })
     }
 
     fn jobs(&self) -> Result<&mpsc::Sender<Job>, StoreError> {
         if self.failed.load(Ordering::Acquire) {
-            return Err(StoreError::Unavailable("a disk error stopped all writes: restart after repair".to_owned()));
+            return Err(StoreError::Unavailable(
+                "a disk error stopped all writes: restart after repair".to_owned(),
+            ));
         }
-        self.jobs.as_ref().ok_or_else(|| StoreError::Unavailable("opened for reading".to_owned()))
+        self.jobs
+            .as_ref()
+            .ok_or_else(|| StoreError::Unavailable("opened for reading".to_owned()))
     }
 }
 
@@ -97,7 +117,13 @@ fn take_lock(options: &SqliteOptions) -> Result<File, StoreError> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent).map_err(io)?;
     }
-    let mut file = File::options().create(true).truncate(false).read(true).write(true).open(&path).map_err(io)?;
+    let mut file = File::options()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(&path)
+        .map_err(io)?;
     if file.try_lock().is_err() {
         let mut owner = String::new();
         file.read_to_string(&mut owner).map_err(io)?;
@@ -133,16 +159,25 @@ fn migrate_schema(connection: &mut Connection) -> Result<(), StoreError> {
     let transaction = connection
         .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
         .map_err(convert::store_error)?;
-    transaction.execute_batch(migrate::CREATE_TABLE).map_err(convert::store_error)?;
+    transaction
+        .execute_batch(migrate::CREATE_TABLE)
+        .map_err(convert::store_error)?;
     let applied: Vec<(i64, String)> = {
         let mut list = transaction.prepare(migrate::LIST).map_err(convert::store_error)?;
-        let rows = list.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(convert::store_error)?;
+        let rows = list
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
+            .map_err(convert::store_error)?;
         rows.collect::<Result<_, _>>().map_err(convert::store_error)?
     };
     for migration in migrate::pending(migrate::SQLITE, &applied)? {
-        transaction.execute_batch(migration.sql).map_err(convert::store_error)?;
         transaction
-            .execute(migrate::RECORD, rusqlite::params![migration.version, migration.name, migration.checksum()])
+            .execute_batch(migration.sql)
+            .map_err(convert::store_error)?;
+        transaction
+            .execute(
+                migrate::RECORD,
+                rusqlite::params![migration.version, migration.name, migration.checksum()],
+            )
             .map_err(convert::store_error)?;
     }
     transaction.commit().map_err(convert::store_error)
@@ -161,10 +196,14 @@ pub(crate) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
 impl Ledger for SqliteStore {
     async fn submit(&self, command: Command) -> Result<Outcome, SubmitError> {
         let (answer, answered) = oneshot::channel();
-        self.jobs()?.try_send(Job::Command(Box::new(command), answer)).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => SubmitError::Busy,
-            mpsc::error::TrySendError::Closed(_) => SubmitError::Unavailable("the ledger writer has ended".to_owned()),
-        })?;
+        self.jobs()?
+            .try_send(Job::Command(Box::new(command), answer))
+            .map_err(|error| match error {
+                mpsc::error::TrySendError::Full(_) => SubmitError::Busy,
+                mpsc::error::TrySendError::Closed(_) => {
+                    SubmitError::Unavailable("the ledger writer has ended".to_owned())
+                }
+            })?;
         answered.await.unwrap_or(Err(SubmitError::Unknown))
     }
 }
@@ -178,7 +217,10 @@ impl Sql for SqliteStore {
     async fn write(&self, statements: Vec<Statement>) -> Result<Vec<u64>, StoreError> {
         let (answer, answered) = oneshot::channel();
         let gone = || StoreError::Unavailable("the ledger writer has ended".to_owned());
-        self.jobs()?.send(Job::Write(statements, answer)).await.map_err(|_closed| gone())?;
+        self.jobs()?
+            .send(Job::Write(statements, answer))
+            .await
+            .map_err(|_closed| gone())?;
         answered.await.unwrap_or_else(|_gone| Err(gone()))
     }
 
@@ -187,7 +229,9 @@ impl Sql for SqliteStore {
     }
 
     fn json_member(&self, column: &str, param: usize) -> String {
-        format!("(SELECT value FROM json_each({column}) WHERE json_each.key = ${param} AND json_each.type = 'text')")
+        format!(
+            "(SELECT value FROM json_each({column}) WHERE json_each.key = ${param} AND json_each.type = 'text')"
+        )
     }
 }
 
@@ -198,7 +242,11 @@ impl Upkeep for SqliteStore {
         self.select_one().await
     }
 
-    async fn audit(&self, tenant: TenantId, progress: &(dyn Fn(u64) + Sync)) -> Result<AuditReport, StoreError> {
+    async fn audit(
+        &self,
+        tenant: TenantId,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<AuditReport, StoreError> {
         self.audit_tenant(tenant, progress).await
     }
 

@@ -23,8 +23,13 @@ pub(super) struct Readers {
 
 impl Readers {
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
-        let idle = (0..READERS).map(|_| open_reader(path)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { idle: Arc::new(Mutex::new(idle)), places: Arc::new(Semaphore::new(READERS)) })
+        let idle = (0..READERS)
+            .map(|_| open_reader(path))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            idle: Arc::new(Mutex::new(idle)),
+            places: Arc::new(Semaphore::new(READERS)),
+        })
     }
 
     async fn run<T: Send + 'static>(
@@ -32,13 +37,20 @@ impl Readers {
         work: impl FnOnce(&mut Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let gone = |error: &dyn std::fmt::Display| StoreError::Unavailable(error.to_string());
-        let place = self.places.clone().acquire_owned().await.map_err(|error| gone(&error))?;
+        let place = self
+            .places
+            .clone()
+            .acquire_owned()
+            .await
+            .map_err(|error| gone(&error))?;
         let idle = self.idle.clone();
         tokio::task::spawn_blocking(move || {
             let taken = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let mut connection = taken.ok_or_else(|| StoreError::Unavailable("no reader left".to_owned()))?;
             let result = work(&mut connection);
-            idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+            idle.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(connection);
             drop(place);
             result
         })
@@ -60,7 +72,11 @@ impl Readers {
         .await
     }
 
-    pub(super) async fn snapshot(&self, queries: Vec<Statement>, sink: RowSink<'_>) -> Result<(), StoreError> {
+    pub(super) async fn snapshot(
+        &self,
+        queries: Vec<Statement>,
+        sink: RowSink<'_>,
+    ) -> Result<(), StoreError> {
         let (rows, mut received) = mpsc::channel(SNAPSHOT_BUFFER);
         let reading = self.run(move |connection| {
             let transaction = connection.transaction().map_err(store_error)?;
@@ -69,7 +85,10 @@ impl Readers {
                 bind(&mut statement, &query.params).map_err(store_error)?;
                 let mut found = statement.raw_query();
                 while let Some(next) = found.next().map_err(store_error)? {
-                    if rows.blocking_send((index, row(next).map_err(store_error)?)).is_err() {
+                    if rows
+                        .blocking_send((index, row(next).map_err(store_error)?))
+                        .is_err()
+                    {
                         return Ok(());
                     }
                 }

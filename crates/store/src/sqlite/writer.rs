@@ -120,7 +120,11 @@ struct Failure {
 
 impl From<rusqlite::Error> for Failure {
     fn from(error: rusqlite::Error) -> Self {
-        Self { error, unknown: false, fatal: false }
+        Self {
+            error,
+            unknown: false,
+            fatal: false,
+        }
     }
 }
 
@@ -133,7 +137,10 @@ fn attempt(
     connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
     let work = (|| {
         batch::load(connection, books, needs)?;
-        let results: Vec<_> = commands.iter().map(|(command, _)| apply(books, command)).collect();
+        let results: Vec<_> = commands
+            .iter()
+            .map(|(command, _)| apply(books, command))
+            .collect();
         batch::write(connection, books)?;
         Ok::<_, rusqlite::Error>(results)
     })();
@@ -148,7 +155,11 @@ fn attempt(
     if let Err(error) = committed {
         roll_back(connection);
         let fatal = error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure);
-        return Err(Failure { error, unknown: fatal, fatal });
+        return Err(Failure {
+            error,
+            unknown: fatal,
+            fatal,
+        });
     }
     books.mark_stored();
     Ok(results)
@@ -169,11 +180,18 @@ fn forget(books: &mut Books, needs: &Needs) {
     let finished: Vec<_> = needs
         .holds
         .iter()
-        .filter(|key| books.holds.get(key).is_none_or(turnpike_core::ledger::Hold::is_finished))
+        .filter(|key| {
+            books
+                .holds
+                .get(key)
+                .is_none_or(turnpike_core::ledger::Hold::is_finished)
+        })
         .copied()
         .collect();
     books.holds.forget(&finished);
-    if books.accounts.len() > MAX_KEPT_ROWS || books.end_users.len() > MAX_KEPT_ROWS || books.holds.len() > MAX_KEPT_ROWS
+    if books.accounts.len() > MAX_KEPT_ROWS
+        || books.end_users.len() > MAX_KEPT_ROWS
+        || books.holds.len() > MAX_KEPT_ROWS
     {
         *books = Books::default();
     }

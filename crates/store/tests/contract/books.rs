@@ -10,7 +10,10 @@ async fn with_history(world: &World) -> TenantId {
     world.run(tenant, grant(&Payer::Pool, 1_000)).await.unwrap();
     for _ in 0..3 {
         let hold = new_hold(&Payer::Pool, 100);
-        world.run(tenant, Action::Hold(Box::new(hold.clone()))).await.unwrap();
+        world
+            .run(tenant, Action::Hold(Box::new(hold.clone())))
+            .await
+            .unwrap();
         world.run(tenant, capture(&hold, 40, 10)).await.unwrap();
     }
     tenant
@@ -96,11 +99,18 @@ pub(crate) async fn the_audit_finds_what_was_tampered_with(world: &World) {
             "charged is 0.000051 in its record",
         ),
         ("DELETE FROM events WHERE seq = 3", "", "event 4: expected 3"),
-        ("DELETE FROM transfers WHERE seq = 7", "", "the last transfer should be 7"),
+        (
+            "DELETE FROM transfers WHERE seq = 7",
+            "",
+            "the last transfer should be 7",
+        ),
     ] {
         world.sql(tampering).await.unwrap();
         let findings = world.findings(tenant).await;
-        assert!(findings.iter().any(|finding| finding.contains(expected)), "{tampering}: {findings:?}");
+        assert!(
+            findings.iter().any(|finding| finding.contains(expected)),
+            "{tampering}: {findings:?}"
+        );
         if !undo.is_empty() {
             world.sql(undo).await.unwrap();
             assert!(world.findings(tenant).await.is_empty(), "{tampering}");
@@ -113,7 +123,10 @@ pub(crate) async fn events_are_without_gaps(world: &World) {
     let tenant = with_history(world).await;
     // Refused commands use up no number.
     for _ in 0..5 {
-        world.run(tenant, Action::Hold(Box::new(new_hold(&Payer::Pool, 9_999)))).await.unwrap_err();
+        world
+            .run(tenant, Action::Hold(Box::new(new_hold(&Payer::Pool, 9_999))))
+            .await
+            .unwrap_err();
     }
     world.run(tenant, grant(&Payer::Pool, 1)).await.unwrap();
     let all = world.store.list_events(tenant, None, 100).await.unwrap();
@@ -121,5 +134,8 @@ pub(crate) async fn events_are_without_gaps(world: &World) {
     assert_eq!(seqs, (1..=8).rev().collect::<Vec<_>>());
     let page = world.store.list_events(tenant, Some(4), 2).await.unwrap();
     assert_eq!(page.iter().map(|event| event.seq).collect::<Vec<_>>(), [3, 2]);
-    assert!(all.iter().all(|event| serde_json::from_str::<serde_json::Value>(&event.data).is_ok()));
+    assert!(
+        all.iter()
+            .all(|event| serde_json::from_str::<serde_json::Value>(&event.data).is_ok())
+    );
 }

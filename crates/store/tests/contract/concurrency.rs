@@ -10,8 +10,8 @@ use turnpike_core::ledger::{AccountKind, Action, Outcome, Payer, Rejection};
 use turnpike_store::{Store, StoreError, SubmitError};
 
 use crate::world::{
-    Kind, World, add_tenant, all_transfers, audit_row, capture, check_books, claim, command, external, grant, move_to,
-    new_hold, reference, release, usd, user,
+    Kind, World, add_tenant, all_transfers, audit_row, capture, check_books, claim, command, external, grant,
+    move_to, new_hold, reference, release, usd, user,
 };
 
 async fn submit_all(
@@ -30,12 +30,18 @@ async fn submit_all(
 }
 
 fn held(results: &[Result<Outcome, SubmitError>]) -> usize {
-    results.iter().filter(|result| matches!(result, Ok(Outcome::Held(_)))).count()
+    results
+        .iter()
+        .filter(|result| matches!(result, Ok(Outcome::Held(_))))
+        .count()
 }
 
 fn insufficient(results: &[Result<Outcome, SubmitError>]) -> usize {
     let refused = |result: &&Result<Outcome, SubmitError>| {
-        matches!(result, Err(SubmitError::Rejected(Rejection::InsufficientCredits { .. })))
+        matches!(
+            result,
+            Err(SubmitError::Rejected(Rejection::InsufficientCredits { .. }))
+        )
     };
     results.iter().filter(refused).count()
 }
@@ -54,7 +60,10 @@ pub(crate) async fn two_hundred_holds_on_a_balance_for_seven(world: &World) {
 pub(crate) async fn two_services_share_one_balance_or_the_second_is_refused(world: &World) {
     let second = match (world.kind, world.second().await) {
         (Kind::Sqlite, Err(StoreError::Locked(message))) => {
-            assert!(message.contains("in use by another turnpike") && message.contains("contract suite"), "{message}");
+            assert!(
+                message.contains("in use by another turnpike") && message.contains("contract suite"),
+                "{message}"
+            );
             return;
         }
         (Kind::Sqlite, other) => panic!("a second service opened the file: {:?}", other.err()),
@@ -70,10 +79,16 @@ pub(crate) async fn two_services_share_one_balance_or_the_second_is_refused(worl
     // What one has taken the other can end.
     for (hold, result) in holds.iter().zip(&results) {
         if result.is_ok() {
-            second.submit(command(tenant, capture(hold, 500, 0))).await.unwrap();
+            second
+                .submit(command(tenant, capture(hold, 500, 0)))
+                .await
+                .unwrap();
         }
     }
-    assert_eq!(world.balance(tenant, &Payer::Pool).await.posted, usd(7_999 - 3_500));
+    assert_eq!(
+        world.balance(tenant, &Payer::Pool).await.posted,
+        usd(7_999 - 3_500)
+    );
     assert_eq!(world.store.is_shared(), world.kind == Kind::Postgres);
     if world.kind == Kind::Postgres {
         second.close().await;
@@ -92,12 +107,21 @@ pub(crate) async fn fifty_requests_with_one_key_take_one_hold(world: &World) {
         Action::Hold(Box::new(hold))
     });
     let results = submit_all(std::slice::from_ref(&world.store), tenant, holds).await;
-    let existing: Vec<_> = results.iter().filter_map(|result| match result {
-        Ok(Outcome::Existing(subject)) => Some(*subject),
-        _ => None,
-    }).collect();
+    let existing: Vec<_> = results
+        .iter()
+        .filter_map(|result| match result {
+            Ok(Outcome::Existing(subject)) => Some(*subject),
+            _ => None,
+        })
+        .collect();
     assert_eq!((held(&results), existing.len()), (1, 49));
-    let taken = world.store.find_claim(&claim(tenant, "one", 1).key).await.unwrap().unwrap().subject;
+    let taken = world
+        .store
+        .find_claim(&claim(tenant, "one", 1).key)
+        .await
+        .unwrap()
+        .unwrap()
+        .subject;
     assert!(existing.iter().all(|subject| *subject == taken));
     assert_eq!(world.balance(tenant, &Payer::Pool).await.held, usd(100));
 }
@@ -107,7 +131,10 @@ struct Dice(u64);
 
 impl Dice {
     fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
     }
 }
@@ -115,7 +142,11 @@ impl Dice {
 // Fault matrix 19, 22, 26
 pub(crate) async fn the_bank_neither_makes_nor_loses_money(world: &World) {
     let tenants = [world.tenant().await, world.tenant().await];
-    let second = if world.kind == Kind::Postgres { world.second().await.unwrap() } else { world.store.clone() };
+    let second = if world.kind == Kind::Postgres {
+        world.second().await.unwrap()
+    } else {
+        world.store.clone()
+    };
     for tenant in tenants {
         world.run(tenant, grant(&Payer::Pool, 50_000)).await.unwrap();
         for name in ["a", "b", "c"] {
@@ -123,7 +154,11 @@ pub(crate) async fn the_bank_neither_makes_nor_loses_money(world: &World) {
         }
     }
     let tasks = (0..16_u64).map(|seed| {
-        let store = if seed % 2 == 0 { world.store.clone() } else { second.clone() };
+        let store = if seed % 2 == 0 {
+            world.store.clone()
+        } else {
+            second.clone()
+        };
         tokio::spawn(async move {
             let mut dice = Dice(seed);
             for _ in 0..40 {
@@ -152,7 +187,10 @@ pub(crate) async fn the_bank_neither_makes_nor_loses_money(world: &World) {
         }
         for name in ["a", "b", "c"] {
             let balance = world.balance(tenant, &user(name)).await;
-            assert!(balance.posted >= balance.held && balance.held == usd(0), "{balance:?}");
+            assert!(
+                balance.posted >= balance.held && balance.held == usd(0),
+                "{balance:?}"
+            );
             total += balance.posted.get();
         }
         assert_eq!(total, 0, "double entry");
@@ -168,7 +206,13 @@ async fn play(store: &dyn Store, tenant: TenantId, dice: &mut Dice) {
     let amount = i64::try_from(dice.roll(900) + 1).unwrap();
     let run = async |action| {
         let result = store.submit(command(tenant, action)).await;
-        assert!(matches!(result, Ok(_) | Err(SubmitError::Rejected(Rejection::InsufficientCredits { .. }))), "{result:?}");
+        assert!(
+            matches!(
+                result,
+                Ok(_) | Err(SubmitError::Rejected(Rejection::InsufficientCredits { .. }))
+            ),
+            "{result:?}"
+        );
         result.is_ok()
     };
     match dice.roll(5) {
@@ -176,7 +220,11 @@ async fn play(store: &dyn Store, tenant: TenantId, dice: &mut Dice) {
         1 => drop(run(move_to(name, amount, true)).await),
         2 => drop(run(move_to(name, amount, false)).await),
         _ => {
-            let payer = if dice.roll(2) == 0 { Payer::Pool } else { user(name) };
+            let payer = if dice.roll(2) == 0 {
+                Payer::Pool
+            } else {
+                user(name)
+            };
             let hold = new_hold(&payer, amount);
             if run(Action::Hold(Box::new(hold.clone()))).await {
                 if dice.roll(2) == 0 {
@@ -193,26 +241,53 @@ async fn play(store: &dyn Store, tenant: TenantId, dice: &mut Dice) {
 async fn limited(world: &World, policy: Policy) -> TenantId {
     let tenant = world.tenant().await;
     world.run(tenant, grant(&user("alice"), 1_000_000)).await.unwrap();
-    assert!(world.store.set_policy(tenant, &external("alice"), &policy, &audit_row(tenant)).await.unwrap());
+    assert!(
+        world
+            .store
+            .set_policy(tenant, &external("alice"), &policy, &audit_row(tenant))
+            .await
+            .unwrap()
+    );
     tenant
 }
 
 // Fault matrix 24
 pub(crate) async fn a_day_limit_is_never_exceeded(world: &World) {
-    let tenant = limited(world, Policy { max_usd_per_day: Some(usd(1_050)), ..Policy::default() }).await;
+    let tenant = limited(
+        world,
+        Policy {
+            max_usd_per_day: Some(usd(1_050)),
+            ..Policy::default()
+        },
+    )
+    .await;
     let holds = (0..100).map(|_| Action::Hold(Box::new(new_hold(&user("alice"), 100))));
     let results = submit_all(std::slice::from_ref(&world.store), tenant, holds).await;
     let over = |result: &&Result<Outcome, SubmitError>| {
-        matches!(result, Err(SubmitError::Rejected(Rejection::SpendLimitExceeded { scope: LimitScope::Day, .. })))
+        matches!(
+            result,
+            Err(SubmitError::Rejected(Rejection::SpendLimitExceeded {
+                scope: LimitScope::Day,
+                ..
+            }))
+        )
     };
     assert_eq!((held(&results), results.iter().filter(over).count()), (10, 90));
-    let account = world.store.find_account(&user("alice").account(tenant)).await.unwrap().unwrap();
+    let account = world
+        .store
+        .find_account(&user("alice").account(tenant))
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!((account.day.spent, account.month.spent), (usd(1_000), usd(1_000)));
 }
 
 // Fault matrix 23
 pub(crate) async fn a_loop_limit_admits_exactly_its_calls(world: &World) {
-    let policy = Policy { max_calls_per_loop: Some(9), ..Policy::default() };
+    let policy = Policy {
+        max_calls_per_loop: Some(9),
+        ..Policy::default()
+    };
     let tenant = limited(world, policy).await;
     for name in ["first", "second"] {
         let holds = (0..50).map(|_| {
@@ -222,12 +297,23 @@ pub(crate) async fn a_loop_limit_admits_exactly_its_calls(world: &World) {
         });
         let results = submit_all(std::slice::from_ref(&world.store), tenant, holds).await;
         let over = |result: &&Result<Outcome, SubmitError>| {
-            matches!(result, Err(SubmitError::Rejected(Rejection::LoopCallsExceeded { limit: 9, calls: 9 })))
+            matches!(
+                result,
+                Err(SubmitError::Rejected(Rejection::LoopCallsExceeded {
+                    limit: 9,
+                    calls: 9
+                }))
+            )
         };
         assert_eq!((held(&results), results.iter().filter(over).count()), (9, 41));
     }
-    let nameless = world.run(tenant, Action::Hold(Box::new(new_hold(&user("alice"), 10)))).await;
-    assert!(matches!(nameless, Err(SubmitError::Rejected(Rejection::LoopRequired))));
+    let nameless = world
+        .run(tenant, Action::Hold(Box::new(new_hold(&user("alice"), 10))))
+        .await;
+    assert!(matches!(
+        nameless,
+        Err(SubmitError::Rejected(Rejection::LoopRequired))
+    ));
 }
 
 // Fault matrix 204
@@ -238,13 +324,24 @@ pub(crate) async fn a_full_queue_says_busy(world: &World) {
     }
     let store = world.narrow(1).await;
     let tenant = add_tenant(&*store).await;
-    store.submit(command(tenant, grant(&Payer::Pool, 1_000_000))).await.unwrap();
-    let holds = (0..300).map(|_| store.submit(command(tenant, Action::Hold(Box::new(new_hold(&Payer::Pool, 1))))));
+    store
+        .submit(command(tenant, grant(&Payer::Pool, 1_000_000)))
+        .await
+        .unwrap();
+    let holds =
+        (0..300).map(|_| store.submit(command(tenant, Action::Hold(Box::new(new_hold(&Payer::Pool, 1))))));
     let results = join_all(holds).await;
-    let busy = results.iter().filter(|result| matches!(result, Err(SubmitError::Busy))).count();
+    let busy = results
+        .iter()
+        .filter(|result| matches!(result, Err(SubmitError::Busy)))
+        .count();
     assert!(busy > 0, "the queue was never full");
     assert_eq!(held(&results) + busy, 300, "{results:?}");
-    let account = store.find_account(&Payer::Pool.account(tenant)).await.unwrap().unwrap();
+    let account = store
+        .find_account(&Payer::Pool.account(tenant))
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(account.held.get(), i64::try_from(held(&results)).unwrap());
     check_books(&*store).await;
     store.close().await;

@@ -25,56 +25,136 @@ pub(crate) async fn workspaces_are_added_listed_and_changed(world: &World) {
     let mut made = Vec::new();
     for name in ["beta", "Alpha", "alpha", "Zeta"] {
         let tenant = tenant(name);
-        world.store.insert_tenant(&tenant, &audit_row(tenant.id)).await.unwrap();
+        world
+            .store
+            .insert_tenant(&tenant, &audit_row(tenant.id))
+            .await
+            .unwrap();
         made.push(tenant);
     }
     let again = world.store.insert_tenant(&made[0], &audit_row(made[0].id)).await;
     assert!(matches!(again, Err(StoreError::AlreadyExists)), "{again:?}");
     let listed = world.store.list_tenants().await.unwrap();
-    assert_eq!(listed.iter().map(|tenant| &*tenant.name).collect::<Vec<_>>(), ["Alpha", "Zeta", "alpha", "beta"]);
+    assert_eq!(
+        listed.iter().map(|tenant| &*tenant.name).collect::<Vec<_>>(),
+        ["Alpha", "Zeta", "alpha", "beta"]
+    );
 
     let id = made[0].id;
     world.run(id, grant(&Payer::Pool, 100)).await.unwrap();
-    assert!(world.store.set_tenant_status(id, TenantStatus::Suspended, &audit_row(id)).await.unwrap());
+    assert!(
+        world
+            .store
+            .set_tenant_status(id, TenantStatus::Suspended, &audit_row(id))
+            .await
+            .unwrap()
+    );
     // Seen by the very next command, also by a store that keeps rows.
-    let refused = world.run(id, Action::Hold(Box::new(new_hold(&Payer::Pool, 1)))).await;
-    assert_eq!(rejection(refused), Rejection::TenantNotActive(TenantStatus::Suspended));
-    let settings = TenantSettings { require_idempotency_key: Some(true), ..TenantSettings::default() };
-    assert!(world.store.set_tenant_settings(id, &settings, &audit_row(id)).await.unwrap());
+    let refused = world
+        .run(id, Action::Hold(Box::new(new_hold(&Payer::Pool, 1))))
+        .await;
+    assert_eq!(
+        rejection(refused),
+        Rejection::TenantNotActive(TenantStatus::Suspended)
+    );
+    let settings = TenantSettings {
+        require_idempotency_key: Some(true),
+        ..TenantSettings::default()
+    };
+    assert!(
+        world
+            .store
+            .set_tenant_settings(id, &settings, &audit_row(id))
+            .await
+            .unwrap()
+    );
     let found = world.store.find_tenant(id).await.unwrap().unwrap();
-    assert_eq!((found.status, found.settings, &*found.name), (TenantStatus::Suspended, settings, "beta"));
-    assert!(world.store.set_tenant_status(id, TenantStatus::Active, &audit_row(id)).await.unwrap());
-    world.run(id, Action::Hold(Box::new(new_hold(&Payer::Pool, 1)))).await.unwrap();
+    assert_eq!(
+        (found.status, found.settings, &*found.name),
+        (TenantStatus::Suspended, settings, "beta")
+    );
+    assert!(
+        world
+            .store
+            .set_tenant_status(id, TenantStatus::Active, &audit_row(id))
+            .await
+            .unwrap()
+    );
+    world
+        .run(id, Action::Hold(Box::new(new_hold(&Payer::Pool, 1))))
+        .await
+        .unwrap();
 
     let nobody = TenantId(next_id());
     assert!(world.store.find_tenant(nobody).await.unwrap().is_none());
-    assert!(!world.store.set_tenant_status(nobody, TenantStatus::Active, &audit_row(nobody)).await.unwrap());
-    assert!(!world.store.set_tenant_settings(nobody, &TenantSettings::default(), &audit_row(nobody)).await.unwrap());
+    assert!(
+        !world
+            .store
+            .set_tenant_status(nobody, TenantStatus::Active, &audit_row(nobody))
+            .await
+            .unwrap()
+    );
+    assert!(
+        !world
+            .store
+            .set_tenant_settings(nobody, &TenantSettings::default(), &audit_row(nobody))
+            .await
+            .unwrap()
+    );
     world.store.ping().await.unwrap();
 }
 
 pub(crate) async fn a_change_and_its_audit_row_are_one(world: &World) {
     let id = world.tenant().await;
     let row = audit_row(id);
-    assert!(world.store.set_tenant_status(id, TenantStatus::Frozen, &row).await.unwrap());
+    assert!(
+        world
+            .store
+            .set_tenant_status(id, TenantStatus::Frozen, &row)
+            .await
+            .unwrap()
+    );
     if world.kind == Kind::Memory {
         return;
     }
-    let count = async || world.sql("SELECT CAST(COUNT(*) AS TEXT) FROM audit_log").await.unwrap().unwrap();
+    let count = async || {
+        world
+            .sql("SELECT CAST(COUNT(*) AS TEXT) FROM audit_log")
+            .await
+            .unwrap()
+            .unwrap()
+    };
     assert_eq!(count().await, "2");
     // The audit row cannot be written, so neither is the change.
-    let failed = world.store.set_tenant_status(id, TenantStatus::Active, &row).await;
+    let failed = world
+        .store
+        .set_tenant_status(id, TenantStatus::Active, &row)
+        .await;
     assert!(matches!(failed, Err(StoreError::AlreadyExists)), "{failed:?}");
-    assert_eq!(world.store.find_tenant(id).await.unwrap().unwrap().status, TenantStatus::Frozen);
+    assert_eq!(
+        world.store.find_tenant(id).await.unwrap().unwrap().status,
+        TenantStatus::Frozen
+    );
     // Nothing is changed, so no audit row is written.
-    assert!(!world.store.remove_member(id, "nobody", &audit_row(id)).await.unwrap());
+    assert!(
+        !world
+            .store
+            .remove_member(id, "nobody", &audit_row(id))
+            .await
+            .unwrap()
+    );
     assert_eq!(count().await, "2");
 }
 
 pub(crate) async fn members_come_change_and_go(world: &World) {
     let (one, two) = (world.tenant().await, world.tenant().await);
     let put = async |tenant, subject: &str, role| {
-        let member = Member { tenant, subject: subject.to_owned(), role, created_at: NOW };
+        let member = Member {
+            tenant,
+            subject: subject.to_owned(),
+            role,
+            created_at: NOW,
+        };
         world.store.put_member(&member, &audit_row(tenant)).await.unwrap();
     };
     put(one, "bob", Role::Developer).await;
@@ -83,14 +163,35 @@ pub(crate) async fn members_come_change_and_go(world: &World) {
     put(one, "bob", Role::Admin).await;
     let of = async |tenant| {
         let members = world.store.list_members(tenant).await.unwrap();
-        members.into_iter().map(|member| (member.subject, member.role)).collect::<Vec<_>>()
+        members
+            .into_iter()
+            .map(|member| (member.subject, member.role))
+            .collect::<Vec<_>>()
     };
-    assert_eq!(of(one).await, [("Bob".to_owned(), Role::Admin), ("bob".to_owned(), Role::Admin)]);
+    assert_eq!(
+        of(one).await,
+        [("Bob".to_owned(), Role::Admin), ("bob".to_owned(), Role::Admin)]
+    );
     let mut memberships = world.store.list_memberships("bob").await.unwrap();
     memberships.sort_by_key(|member| member.tenant);
-    assert_eq!(memberships.iter().map(|member| member.tenant).collect::<Vec<_>>(), [one, two]);
-    assert!(world.store.remove_member(one, "bob", &audit_row(one)).await.unwrap());
-    assert!(!world.store.remove_member(one, "bob", &audit_row(one)).await.unwrap());
+    assert_eq!(
+        memberships.iter().map(|member| member.tenant).collect::<Vec<_>>(),
+        [one, two]
+    );
+    assert!(
+        world
+            .store
+            .remove_member(one, "bob", &audit_row(one))
+            .await
+            .unwrap()
+    );
+    assert!(
+        !world
+            .store
+            .remove_member(one, "bob", &audit_row(one))
+            .await
+            .unwrap()
+    );
     assert_eq!((of(one).await.len(), of(two).await.len()), (1, 1));
 }
 
@@ -103,7 +204,10 @@ fn key(tenant: TenantId, hash: u8) -> ApiKey {
         prefix: "tp_sk_live_abcd".to_owned(),
         hash: KeyHash([hash; 32]),
         scopes: Vec::new(),
-        pricing: KeyPricing { markup_bps: Some(500), ..KeyPricing::default() },
+        pricing: KeyPricing {
+            markup_bps: Some(500),
+            ..KeyPricing::default()
+        },
         tools: Some(vec!["openai/*".to_owned()]),
         created_at: NOW.plus_millis(i64::from(hash)),
         created_by: "bob".to_owned(),
@@ -120,39 +224,105 @@ pub(crate) async fn keys_are_found_by_hash_and_revoked_once(world: &World) {
         world.store.insert_key(key, &audit_row(tenant)).await.unwrap();
     }
     let same_hash = world.store.insert_key(&key(other, 1), &audit_row(other)).await;
-    assert!(matches!(same_hash, Err(StoreError::AlreadyExists)), "{same_hash:?}");
+    assert!(
+        matches!(same_hash, Err(StoreError::AlreadyExists)),
+        "{same_hash:?}"
+    );
     assert!(world.store.list_keys(other).await.unwrap().is_empty());
     let found = world.store.find_key(&first.hash).await.unwrap().unwrap();
-    assert_eq!((found.id, found.tenant, found.pricing, found.tools), (first.id, tenant, first.pricing.clone(), first.tools.clone()));
-    assert_eq!((found.expires_at, found.last_used_at, found.revoked_at), (first.expires_at, None, None));
+    assert_eq!(
+        (found.id, found.tenant, found.pricing, found.tools),
+        (first.id, tenant, first.pricing.clone(), first.tools.clone())
+    );
+    assert_eq!(
+        (found.expires_at, found.last_used_at, found.revoked_at),
+        (first.expires_at, None, None)
+    );
     assert!(world.store.find_key(&KeyHash([9; 32])).await.unwrap().is_none());
 
-    world.store.touch_keys(&[(tenant, first.id, NOW), (tenant, KeyId(next_id()), NOW)]).await.unwrap();
-    assert!(!world.store.revoke_key(other, first.id, NOW, &audit_row(other)).await.unwrap());
-    assert!(world.store.revoke_key(tenant, first.id, NOW, &audit_row(tenant)).await.unwrap());
-    assert!(!world.store.revoke_key(tenant, first.id, NOW.plus_millis(9), &audit_row(tenant)).await.unwrap());
+    world
+        .store
+        .touch_keys(&[(tenant, first.id, NOW), (tenant, KeyId(next_id()), NOW)])
+        .await
+        .unwrap();
+    assert!(
+        !world
+            .store
+            .revoke_key(other, first.id, NOW, &audit_row(other))
+            .await
+            .unwrap()
+    );
+    assert!(
+        world
+            .store
+            .revoke_key(tenant, first.id, NOW, &audit_row(tenant))
+            .await
+            .unwrap()
+    );
+    assert!(
+        !world
+            .store
+            .revoke_key(tenant, first.id, NOW.plus_millis(9), &audit_row(tenant))
+            .await
+            .unwrap()
+    );
     let found = world.store.find_key(&first.hash).await.unwrap().unwrap();
     assert_eq!((found.last_used_at, found.revoked_at), (Some(NOW), Some(NOW)));
     let listed = world.store.list_keys(tenant).await.unwrap();
-    assert_eq!(listed.iter().map(|key| key.id).collect::<Vec<_>>(), [second.id, first.id]);
+    assert_eq!(
+        listed.iter().map(|key| key.id).collect::<Vec<_>>(),
+        [second.id, first.id]
+    );
 }
 
 pub(crate) async fn limits_are_set_and_hold_for_the_next_call(world: &World) {
     let tenant = world.tenant().await;
     let alice = external("alice");
-    let policy = Policy { max_usd_per_call: Some(usd(10)), ..Policy::default() };
-    assert!(!world.store.set_policy(tenant, &alice, &policy, &audit_row(tenant)).await.unwrap());
+    let policy = Policy {
+        max_usd_per_call: Some(usd(10)),
+        ..Policy::default()
+    };
+    assert!(
+        !world
+            .store
+            .set_policy(tenant, &alice, &policy, &audit_row(tenant))
+            .await
+            .unwrap()
+    );
     world.run(tenant, grant(&user("alice"), 1_000)).await.unwrap();
-    let hold = async |micros| world.run(tenant, Action::Hold(Box::new(new_hold(&user("alice"), micros)))).await;
+    let hold = async |micros| {
+        world
+            .run(tenant, Action::Hold(Box::new(new_hold(&user("alice"), micros))))
+            .await
+    };
     hold(11).await.unwrap();
-    assert!(world.store.set_policy(tenant, &alice, &policy, &audit_row(tenant)).await.unwrap());
-    assert!(matches!(rejection(hold(11).await), Rejection::SpendLimitExceeded { .. }));
+    assert!(
+        world
+            .store
+            .set_policy(tenant, &alice, &policy, &audit_row(tenant))
+            .await
+            .unwrap()
+    );
+    assert!(matches!(
+        rejection(hold(11).await),
+        Rejection::SpendLimitExceeded { .. }
+    ));
     hold(10).await.unwrap();
     // Money that arrives leaves the limits alone.
     world.run(tenant, grant(&user("alice"), 1_000)).await.unwrap();
     let found = world.store.find_end_user(tenant, &alice).await.unwrap().unwrap();
-    assert_eq!((&*found.policy, found.retired, found.created_at), (&policy, false, NOW));
-    assert!(world.store.find_end_user(tenant, &external("bob")).await.unwrap().is_none());
+    assert_eq!(
+        (&*found.policy, found.retired, found.created_at),
+        (&policy, false, NOW)
+    );
+    assert!(
+        world
+            .store
+            .find_end_user(tenant, &external("bob"))
+            .await
+            .unwrap()
+            .is_none()
+    );
 }
 
 // Fault matrix 148
@@ -163,7 +333,14 @@ pub(crate) async fn external_ids_are_case_sensitive(world: &World) {
     assert_eq!(world.balance(tenant, &user("User")).await.posted, usd(1));
     assert_eq!(world.balance(tenant, &user("user")).await.posted, usd(20));
     assert_eq!(world.balance(tenant, &user("USER")).await.posted, usd(0));
-    assert!(world.store.find_end_user(tenant, &external("USER")).await.unwrap().is_none());
+    assert!(
+        world
+            .store
+            .find_end_user(tenant, &external("USER"))
+            .await
+            .unwrap()
+            .is_none()
+    );
 }
 
 // Fault matrix 152
@@ -187,8 +364,16 @@ pub(crate) async fn hostile_text_is_data(world: &World) {
         let mut audit = audit_row(named.id);
         (audit.actor, audit.target) = (text.to_owned(), text.to_owned());
         world.store.insert_tenant(&named, &audit).await.unwrap();
-        assert_eq!(world.store.find_tenant(named.id).await.unwrap().unwrap().name, text);
-        let member = Member { tenant: id, subject: text.to_owned(), role: Role::Developer, created_at: NOW };
+        assert_eq!(
+            world.store.find_tenant(named.id).await.unwrap().unwrap().name,
+            text
+        );
+        let member = Member {
+            tenant: id,
+            subject: text.to_owned(),
+            role: Role::Developer,
+            created_at: NOW,
+        };
         world.store.put_member(&member, &audit_row(id)).await.unwrap();
         assert_eq!(world.store.list_memberships(text).await.unwrap().len(), 1);
 
@@ -202,7 +387,10 @@ pub(crate) async fn hostile_text_is_data(world: &World) {
         let found = world.store.find_call(id, hold.call).await.unwrap().unwrap();
         assert_eq!(found.subject, hold.subject);
         let key = hold.claim.unwrap().key;
-        assert_eq!(world.store.find_claim(&key).await.unwrap().unwrap().subject, hold.call.0);
+        assert_eq!(
+            world.store.find_claim(&key).await.unwrap().unwrap().subject,
+            hold.call.0
+        );
     }
 }
 
@@ -216,7 +404,14 @@ pub(crate) async fn prices_have_a_revision(world: &World) {
     };
     let both = [price("b", "{\"v\":1}"), price("a", "{\"v\":1}")];
     world.store.put_prices(&both, NOW).await.unwrap();
-    world.store.put_prices(&[price("b", "{\"v\":2}")], NOW).await.unwrap();
+    world
+        .store
+        .put_prices(&[price("b", "{\"v\":2}")], NOW)
+        .await
+        .unwrap();
     assert_eq!(world.store.price_revision().await.unwrap(), before + 2);
-    assert_eq!(world.store.list_prices().await.unwrap(), [price("a", "{\"v\":1}"), price("b", "{\"v\":2}")]);
+    assert_eq!(
+        world.store.list_prices().await.unwrap(),
+        [price("a", "{\"v\":1}"), price("b", "{\"v\":2}")]
+    );
 }

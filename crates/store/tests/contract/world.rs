@@ -6,15 +6,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::FutureExt as _;
 use turnpike_core::ids::{CallId, CommandId, ExternalUserId, TenantId};
 use turnpike_core::ledger::account::Balance;
-use turnpike_core::ledger::command::{Capture, Grant, GrantSource, Move, NewClaim, NewHold, OutcomeKind, Release, StoredOutcome};
+use turnpike_core::ledger::command::{
+    Capture, Grant, GrantSource, Move, NewClaim, NewHold, OutcomeKind, Release, StoredOutcome,
+};
 use turnpike_core::ledger::hold::{CallSubject, ClaimKey};
-use turnpike_core::ledger::{AccountKey, AccountKind, Action, CallRef, Command, Outcome, Payer, TenantStatus};
+use turnpike_core::ledger::{
+    AccountKey, AccountKind, Action, CallRef, Command, Outcome, Payer, TenantStatus,
+};
 use turnpike_core::money::{CreditsPerDollar, Micros};
 use turnpike_core::pricing::Charge;
 use turnpike_core::time::Timestamp;
 use turnpike_store::{
-    AuditRow, MemoryStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store, StoreError, SubmitError,
-    Tenant, TenantSettings,
+    AuditRow, MemoryStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store, StoreError,
+    SubmitError, Tenant, TenantSettings,
 };
 use uuid::Uuid;
 
@@ -57,31 +61,54 @@ impl Database {
 
     pub(crate) async fn create_on(admin: &str) -> Self {
         let name = format!("turnpike_{}_{}", std::process::id(), next_id().as_u64_pair().1);
-        sql(admin, &format!("DROP DATABASE IF EXISTS {name}")).await.unwrap();
+        sql(admin, &format!("DROP DATABASE IF EXISTS {name}"))
+            .await
+            .unwrap();
         sql(admin, &format!("CREATE DATABASE {name}")).await.unwrap();
         let url = with_database(admin, &name);
-        Self { admin: admin.to_owned(), name, url }
+        Self {
+            admin: admin.to_owned(),
+            name,
+            url,
+        }
     }
 
     pub(crate) async fn remove(&self) {
-        drop(sql(&self.admin, &format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name)).await);
+        drop(
+            sql(
+                &self.admin,
+                &format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name),
+            )
+            .await,
+        );
     }
 }
 
 fn with_database(url: &str, name: &str) -> String {
-    let (base, query) = url.split_once('?').map_or((url, None), |(base, query)| (base, Some(query)));
+    let (base, query) = url
+        .split_once('?')
+        .map_or((url, None), |(base, query)| (base, Some(query)));
     let server = base.rsplit_once('/').unwrap().0;
-    query.map_or_else(|| format!("{server}/{name}"), |query| format!("{server}/{name}?{query}"))
+    query.map_or_else(
+        || format!("{server}/{name}"),
+        |query| format!("{server}/{name}?{query}"),
+    )
 }
 
 /// Runs raw SQL; the answer is the first column of the first row, if there is one.
 pub(crate) async fn sql(url: &str, text: &str) -> Result<Option<String>, String> {
-    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.map_err(|e| e.to_string())?;
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls)
+        .await
+        .map_err(|e| e.to_string())?;
     let driver = tokio::spawn(connection);
     let answer = client.simple_query(text).await;
     drop(client);
     drop(driver.await);
-    let messages = answer.map_err(|error| error.as_db_error().map_or(error.to_string(), |e| e.message().to_owned()))?;
+    let messages = answer.map_err(|error| {
+        error
+            .as_db_error()
+            .map_or(error.to_string(), |e| e.message().to_owned())
+    })?;
     Ok(messages.iter().find_map(|message| match message {
         tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
         _ => None,
@@ -108,7 +135,10 @@ pub(crate) async fn on(kind: Kind, test: impl AsyncFnOnce(&World)) {
 
 pub(crate) fn next_id() -> Uuid {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    Uuid::from_u64_pair(0x0190_0000_0000_7000 | u64::from(std::process::id()) << 32, NEXT.fetch_add(1, Ordering::Relaxed))
+    Uuid::from_u64_pair(
+        0x0190_0000_0000_7000 | u64::from(std::process::id()) << 32,
+        NEXT.fetch_add(1, Ordering::Relaxed),
+    )
 }
 
 pub(crate) fn usd(micros: i64) -> Micros {
@@ -164,8 +194,15 @@ pub(crate) fn new_hold(payer: &Payer, micros: i64) -> NewHold {
 }
 
 pub(crate) fn claim(tenant: TenantId, key: &str, fingerprint: u8) -> NewClaim {
-    let key = ClaimKey { tenant, scope: "key:1 chat".into(), key: key.into() };
-    NewClaim { key, fingerprint: [fingerprint; 32] }
+    let key = ClaimKey {
+        tenant,
+        scope: "key:1 chat".into(),
+        key: key.into(),
+    };
+    NewClaim {
+        key,
+        fingerprint: [fingerprint; 32],
+    }
 }
 
 /// How the later commands name a call that was held by `hold`.
@@ -179,11 +216,21 @@ pub(crate) fn reference(hold: &NewHold) -> CallRef {
 }
 
 pub(crate) fn charge(base: i64, margin: i64) -> Charge {
-    Charge { base: usd(base), markup: usd(margin), flat: usd(0), margin: usd(margin), effective: usd(base + margin) }
+    Charge {
+        base: usd(base),
+        markup: usd(margin),
+        flat: usd(0),
+        margin: usd(margin),
+        effective: usd(base + margin),
+    }
 }
 
 pub(crate) fn answer(body: &'static str) -> StoredOutcome {
-    StoredOutcome { kind: OutcomeKind::Success, body: Some(body.into()), expires_at: NOW.plus_millis(86_400_000) }
+    StoredOutcome {
+        kind: OutcomeKind::Success,
+        body: Some(body.into()),
+        expires_at: NOW.plus_millis(86_400_000),
+    }
 }
 
 pub(crate) fn capture(hold: &NewHold, base: i64, margin: i64) -> Action {
@@ -197,7 +244,12 @@ pub(crate) fn capture(hold: &NewHold, base: i64, margin: i64) -> Action {
 }
 
 pub(crate) fn release(hold: &NewHold, outcome: Option<StoredOutcome>) -> Action {
-    Action::Release(Release { call: reference(hold), failure: "UPSTREAM_ERROR".into(), outcome, drift: None })
+    Action::Release(Release {
+        call: reference(hold),
+        failure: "UPSTREAM_ERROR".into(),
+        outcome,
+        drift: None,
+    })
 }
 
 pub(crate) fn grant(to: &Payer, micros: i64) -> Action {
@@ -221,7 +273,12 @@ pub(crate) fn move_to(end_user: &str, micros: i64, to_end_user: bool) -> Action 
 }
 
 pub(crate) fn command(tenant: TenantId, action: Action) -> Command {
-    Command { id: CommandId(next_id()), tenant, at: NOW, action }
+    Command {
+        id: CommandId(next_id()),
+        tenant,
+        at: NOW,
+        action,
+    }
 }
 
 impl World {
@@ -232,12 +289,21 @@ impl World {
             Kind::Memory => Place::Memory,
         };
         let store = open(&place, None).await.unwrap();
-        Self { kind, store, place, tampered: false.into() }
+        Self {
+            kind,
+            store,
+            place,
+            tampered: false.into(),
+        }
     }
 
     /// A second service on the same data; in memory there is only the one.
     pub(crate) async fn second(&self) -> Result<Arc<dyn Store>, StoreError> {
-        if self.kind == Kind::Memory { Ok(self.store.clone()) } else { open(&self.place, None).await }
+        if self.kind == Kind::Memory {
+            Ok(self.store.clone())
+        } else {
+            open(&self.place, None).await
+        }
     }
 
     /// A store with a queue of `queue` on data of its own, with a tenant in it.
@@ -271,7 +337,11 @@ impl World {
     }
 
     pub(crate) async fn posted(&self, tenant: TenantId, kind: AccountKind) -> i64 {
-        let found = self.store.find_account(&AccountKey::of(tenant, kind)).await.unwrap();
+        let found = self
+            .store
+            .find_account(&AccountKey::of(tenant, kind))
+            .await
+            .unwrap();
         found.unwrap_or_default().posted.get()
     }
 
@@ -282,17 +352,22 @@ impl World {
             Place::Postgres(database) => sql(&database.url, text).await,
             Place::Sqlite(directory) => {
                 let connection = rusqlite::Connection::open(directory.path().join("turnpike.db")).unwrap();
-                connection.busy_timeout(std::time::Duration::from_secs(10)).unwrap();
+                connection
+                    .busy_timeout(std::time::Duration::from_secs(10))
+                    .unwrap();
                 let mut first = None;
                 for statement in text.split(';').filter(|part| !part.trim().is_empty()) {
                     let mut prepared = connection.prepare(statement).map_err(|e| e.to_string())?;
                     let mut rows = prepared.query([]).map_err(|e| e.to_string())?;
                     while let Some(row) = rows.next().map_err(|e| e.to_string())? {
-                        first = row.get::<_, rusqlite::types::Value>(0).ok().map(|value| match value {
-                            rusqlite::types::Value::Integer(n) => n.to_string(),
-                            rusqlite::types::Value::Text(text) => text,
-                            other => format!("{other:?}"),
-                        });
+                        first = row
+                            .get::<_, rusqlite::types::Value>(0)
+                            .ok()
+                            .map(|value| match value {
+                                rusqlite::types::Value::Integer(n) => n.to_string(),
+                                rusqlite::types::Value::Text(text) => text,
+                                other => format!("{other:?}"),
+                            });
                     }
                 }
                 Ok(first)
@@ -322,20 +397,29 @@ pub(crate) async fn check_books(store: &dyn Store) {
         assert!(report.findings.is_empty(), "{:?}", report.findings);
         let mut sum = 0_i128;
         for transfer in all_transfers(store, tenant.id).await {
-            assert_eq!((transfer.debit.tenant, transfer.credit.tenant), (tenant.id, tenant.id));
+            assert_eq!(
+                (transfer.debit.tenant, transfer.credit.tenant),
+                (tenant.id, tenant.id)
+            );
             sum += i128::from(transfer.amount.get());
         }
         assert!(sum >= 0);
     }
 }
 
-pub(crate) async fn all_transfers(store: &dyn Store, tenant: TenantId) -> Vec<turnpike_core::ledger::Transfer> {
+pub(crate) async fn all_transfers(
+    store: &dyn Store,
+    tenant: TenantId,
+) -> Vec<turnpike_core::ledger::Transfer> {
     let mut all = Vec::new();
     let mut sink = |transfer| {
         all.push(transfer);
         true
     };
-    store.scan(tenant, &mut turnpike_store::Scan::Transfers(&mut sink)).await.unwrap();
+    store
+        .scan(tenant, &mut turnpike_store::Scan::Transfers(&mut sink))
+        .await
+        .unwrap();
     all
 }
 

@@ -1,0 +1,206 @@
+//! Calls of tools on credits: arguments checked by their schema, priced, held, executed.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use turnpike_core::access::KeyKind;
+use turnpike_core::errors::ErrorCode;
+use turnpike_core::ledger::hold::CallSubject;
+use turnpike_core::money::PicoUsd;
+use turnpike_core::pricing::{Charge, EndpointCost, charge};
+use turnpike_core::usage::Usage;
+use turnpike_store::ApiKey;
+
+use crate::auth::require_active;
+use crate::calls::{CallContext, CallDesk, Prepared, key_required, tell};
+use crate::engine::{Admitted, Answer, Done, Engine};
+use crate::error::AppError;
+use crate::json::parse_object;
+use crate::providers::{ProviderEntry, ToolEntry, require_enabled, tool_price_json};
+use crate::sandbox;
+
+/// A tool call that is checked and priced.
+pub(crate) struct ToolPlan {
+    endpoint: String,
+    tool: Arc<ToolEntry>,
+    args: Value,
+    usage: Option<Usage>,
+    charge: Charge,
+}
+
+impl CallDesk {
+    /// Runs a tool of a provider.
+    ///
+    /// # Errors
+    /// Every code of decisions section 2 that concerns calls.
+    pub async fn execute(
+        &self,
+        context: &CallContext,
+        provider: &str,
+        endpoint: &str,
+        raw: &[u8],
+    ) -> Result<Answer, AppError> {
+        let key = context.actor.require_calling_key()?;
+        let (entry, tool) = self.shelf.tool(provider, endpoint)?;
+        if key.kind == KeyKind::Sandbox {
+            return sandbox::tool(&self.engine, context, &entry, endpoint, &tool, raw);
+        }
+        require_active(&context.actor.tenant)?;
+        if context.idempotency_key.is_none() {
+            return Err(key_required());
+        }
+        let claim = context.claim(raw);
+        let prepared = match self.prepare_tool(context, key, entry, endpoint, tool, raw).await {
+            Ok(prepared) => prepared,
+            Err(error) => return self.replay_or(context, claim.as_ref(), error).await,
+        };
+        let admitted = match self.admit(context, claim, &prepared).await? {
+            Ok(admitted) => admitted,
+            Err(call) => return self.replay(context, call).await,
+        };
+        let Prepared { provider, plan, .. } = prepared;
+        let run = self
+            .engine
+            .run(admitted.call.call, move |engine, answer| async move {
+                tell(answer, engine.execute(&admitted, &provider, plan).await);
+            });
+        run.await
+    }
+
+    async fn prepare_tool(
+        &self,
+        context: &CallContext,
+        key: &ApiKey,
+        entry: Arc<ProviderEntry>,
+        endpoint: &str,
+        tool: Arc<ToolEntry>,
+        raw: &[u8],
+    ) -> Result<Prepared<ToolPlan>, AppError> {
+        let provider_id = entry.provider.id();
+        let slug = format!("{provider_id}/{endpoint}");
+        require_enabled(key, provider_id, &slug)?;
+        let args = parse_args(&tool, raw)?;
+        let markup = context.markup(key, provider_id, &slug);
+        let (base, usage) = match tool.price.price(&args)? {
+            EndpointCost::Exact { cost, usage_units } => (
+                cost,
+                Some(Usage {
+                    units: usage_units,
+                    ..Usage::default()
+                }),
+            ),
+            EndpointCost::Live => (live_price(&entry, endpoint, &tool, &args).await?, None),
+        };
+        let subject = CallSubject {
+            provider: provider_id.into(),
+            endpoint: endpoint.into(),
+            model: None,
+            streamed: false,
+            credential: context.actor.label().into(),
+            attribution: context.attribution.clone(),
+            price: tool_price_json(base, &markup).into(),
+        };
+        let charge = charge(base, &markup)?;
+        let longest_ms = entry.total_timeout_ms;
+        let plan = ToolPlan {
+            endpoint: endpoint.to_owned(),
+            tool,
+            args,
+            usage,
+            charge,
+        };
+        Ok(Prepared {
+            provider: entry,
+            subject,
+            hold: charge,
+            longest_ms,
+            plan,
+        })
+    }
+}
+
+/// Asks the provider what this call would cost.
+async fn live_price(
+    entry: &ProviderEntry,
+    endpoint: &str,
+    tool: &ToolEntry,
+    args: &Value,
+) -> Result<PicoUsd, AppError> {
+    let quoted = entry
+        .provider
+        .quote(endpoint, tool.http.as_ref(), args)
+        .await
+        .map_err(|error| {
+            tracing::warn!(provider = entry.provider.id(), endpoint, %error, "no quote");
+            AppError::new(
+                ErrorCode::PriceUnavailable,
+                "the provider gave no price for this call",
+            )
+            .retry_after(5)
+        })?;
+    let base = PicoUsd::from_micros(quoted);
+    if tool.price.ceiling().is_some_and(|ceiling| base > ceiling) {
+        return Err(AppError::new(
+            ErrorCode::PriceUnavailable,
+            "the provider's price is above what this service sells it for",
+        ));
+    }
+    Ok(base)
+}
+
+/// Reads a tool's arguments and checks them against its schema; no body means no arguments.
+pub(crate) fn parse_args(tool: &ToolEntry, raw: &[u8]) -> Result<Value, AppError> {
+    let args = Value::Object(if raw.is_empty() {
+        Map::new()
+    } else {
+        parse_object(raw)?
+    });
+    let mut details = Vec::new();
+    for error in tool.validator.iter_errors(&args).take(10) {
+        let path = error.instance_path().to_string();
+        // The schema's words without the caller's value, which may be large or secret.
+        details.push(json!({ "path": path, "message": error.masked().to_string() }));
+    }
+    if details.is_empty() {
+        return Ok(args);
+    }
+    Err(AppError::new(
+        ErrorCode::ValidationError,
+        "the arguments do not fit the tool's schema",
+    )
+    .with("details", details))
+}
+
+impl Engine {
+    /// Asks the provider for the tool's result, trying once more when nothing was sent.
+    async fn execute(
+        &self,
+        admitted: &Admitted,
+        entry: &ProviderEntry,
+        plan: ToolPlan,
+    ) -> Result<Answer, AppError> {
+        self.mark_dispatched(admitted).await?;
+        let ask = || {
+            entry
+                .provider
+                .execute(&plan.endpoint, plan.tool.http.as_ref(), &plan.args)
+        };
+        let reply = match ask().await {
+            Err(error) if !error.sent() => ask().await,
+            result => result,
+        };
+        fail::fail_point!("after-upstream");
+        match reply {
+            Ok(reply) => {
+                let done = Done {
+                    body: reply.body,
+                    charge: plan.charge,
+                    usage: plan.usage,
+                    drift: None,
+                };
+                self.capture(admitted, done).await
+            }
+            Err(error) => Err(self.fail(admitted, &error).await),
+        }
+    }
+}
