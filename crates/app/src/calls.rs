@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use tokio::sync::oneshot;
 use turnpike_core::access::KeyKind;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::CallId;
@@ -18,7 +18,7 @@ use turnpike_upstream::{ChatApi, Completion};
 
 use crate::auth::{Actor, require_active};
 use crate::chat::{Bounded, ChatRequest};
-use crate::engine::{Admitted, Answer, Done, Engine};
+use crate::engine::{Admission, Admitted, Answer, AnswerSender, Done, Engine};
 use crate::error::AppError;
 use crate::providers::{FrozenPrice, Offer, ProviderEntry, Shelf, end_user_markup, require_enabled};
 use crate::sandbox;
@@ -44,7 +44,8 @@ pub struct CallContext {
     pub loop_id: Option<Arc<str>>,
 }
 
-/// The use cases of calls.
+/// The use cases of calls. Cheap to clone.
+#[derive(Clone)]
 pub struct CallDesk {
     pub(crate) engine: Arc<Engine>,
     pub(crate) shelf: Arc<Shelf>,
@@ -110,10 +111,43 @@ impl CallDesk {
     ///
     /// # Errors
     /// Every code of decisions section 2 that concerns calls.
-    pub async fn chat(&self, context: &CallContext, raw: &[u8]) -> Result<Answer, AppError> {
+    pub async fn chat(&self, context: CallContext, raw: Bytes) -> Result<Answer, AppError> {
+        let desk = self.clone();
+        let work = |answer| async move { desk.run_chat(&context, &raw, answer).await };
+        self.engine.detach(work).await
+    }
+
+    async fn run_chat(&self, context: &CallContext, raw: &[u8], answer: AnswerSender) {
+        let (admitted, provider, plan) = match self.start_chat(context, raw).await {
+            Ok(Start::Call(admitted, provider, plan)) => (admitted, provider, plan),
+            Ok(Start::Answered(answered)) => return tell(answer, Ok(answered)),
+            Err(error) => return tell(answer, Err(error)),
+        };
+        if !plan.stream {
+            let result = self
+                .engine
+                .complete(&admitted, &provider, plan.price, plan.bounded)
+                .await;
+            return tell(answer, result);
+        }
+        let chosen = context.actor.tenant.settings.stream_settlement;
+        let plan = StreamPlan {
+            price: plan.price,
+            settlement: chosen.unwrap_or(self.engine.settings.stream_settlement),
+            prompt_bound: plan.bounded.prompt,
+            completion_bound: plan.bounded.completion,
+            body: plan.bounded.body,
+            keep_usage_chunk: plan.wants_usage_chunk,
+        };
+        self.engine.run_stream(&admitted, &provider, plan, answer).await;
+    }
+
+    async fn start_chat(&self, context: &CallContext, raw: &[u8]) -> Result<Start<ChatPlan>, AppError> {
         let key = context.actor.require_calling_key()?;
         if key.kind == KeyKind::Sandbox {
-            return sandbox::chat(&self.engine, &self.shelf, context, raw).await;
+            return sandbox::chat(&self.engine, &self.shelf, context, raw)
+                .await
+                .map(Start::Answered);
         }
         require_active(&context.actor.tenant)?;
         let required = context
@@ -126,41 +160,13 @@ impl CallDesk {
             return Err(key_required());
         }
         let claim = context.claim(raw);
-        let prepared = match self.prepare_chat(context, key, raw) {
-            Ok(prepared) => prepared,
-            Err(error) => return self.replay_or(context, claim.as_ref(), error).await,
-        };
-        let admitted = match self.admit(context, claim, &prepared).await? {
-            Ok(admitted) => admitted,
-            Err(call) => return self.replay(context, call).await,
-        };
-        let settlement = context
-            .actor
-            .tenant
-            .settings
-            .stream_settlement
-            .unwrap_or(self.engine.settings.stream_settlement);
-        let Prepared { provider, plan, .. } = prepared;
-        let call = admitted.call.call;
-        let run = self.engine.run(call, move |engine, answer| async move {
-            if plan.stream {
-                let plan = StreamPlan {
-                    price: plan.price,
-                    settlement,
-                    prompt_bound: plan.bounded.prompt,
-                    completion_bound: plan.bounded.completion,
-                    body: plan.bounded.body,
-                    keep_usage_chunk: plan.wants_usage_chunk,
-                };
-                engine.run_stream(&admitted, &provider, plan, answer).await;
-            } else {
-                let result = engine
-                    .complete(&admitted, &provider, plan.price, plan.bounded)
-                    .await;
-                tell(answer, result);
-            }
-        });
-        run.await
+        match self.prepare_chat(context, key, raw) {
+            Ok(prepared) => self.admit(context, claim, prepared).await,
+            Err(error) => self
+                .replay_or(context, claim.as_ref(), error)
+                .await
+                .map(Start::Answered),
+        }
     }
 
     fn prepare_chat(
@@ -207,12 +213,13 @@ impl CallDesk {
         })
     }
 
+    /// Takes the hold of a prepared call, or answers it from an earlier attempt.
     pub(crate) async fn admit<P>(
         &self,
         context: &CallContext,
         claim: Option<NewClaim>,
-        prepared: &Prepared<P>,
-    ) -> Result<Result<Admitted, CallId>, AppError> {
+        prepared: Prepared<P>,
+    ) -> Result<Start<P>, AppError> {
         let engine = &self.engine;
         let lifetime = prepared.longest_ms.saturating_add(engine.settings.hold_slack_ms);
         let hold = NewHold {
@@ -222,19 +229,31 @@ impl CallDesk {
             loop_id: context.loop_id.clone(),
             amount: prepared.hold.effective,
             base: prepared.hold.base,
-            subject: prepared.subject.clone(),
+            subject: prepared.subject,
             instance: engine.settings.instance,
             deadline: engine.environment.now().plus_millis(lifetime),
         };
         let tenant = &context.actor.tenant;
-        engine
+        match engine
             .admit(tenant.id, tenant.credits_per_dollar, hold, prepared.hold)
-            .await
+            .await?
+        {
+            Admission::Held(admitted) => Ok(Start::Call(admitted, prepared.provider, prepared.plan)),
+            Admission::Existing(call) => self.replay(context, call).await.map(Start::Answered),
+        }
     }
 }
 
+/// What the checks and the hold of a call led to.
+pub(crate) enum Start<P> {
+    /// A call to make.
+    Call(Admitted, Arc<ProviderEntry>, P),
+    /// An answer that needs no call: simulated, or stored.
+    Answered(Answer),
+}
+
 /// Hands an answer to the handler; a client that went away finds it by its key or call id.
-pub(crate) fn tell(answer: oneshot::Sender<Result<Answer, AppError>>, result: Result<Answer, AppError>) {
+pub(crate) fn tell(answer: AnswerSender, result: Result<Answer, AppError>) {
     drop(answer.send(result));
 }
 

@@ -83,16 +83,31 @@ pub struct Engine {
     pub(crate) settings: AppSettings,
     pub(crate) stopping: CancellationToken,
     tasks: TaskTracker,
-    live: Mutex<HashSet<CallId>>,
+    live: LiveCalls,
+}
+
+/// The calls that run in this process.
+type LiveCalls = Arc<Mutex<HashSet<CallId>>>;
+
+/// Where the handler waits for a call's answer.
+pub(crate) type AnswerSender = oneshot::Sender<Result<Answer, AppError>>;
+
+/// What became of a hold.
+pub(crate) enum Admission {
+    /// It was taken.
+    Held(Admitted),
+    /// The idempotency key stands for this call already.
+    Existing(CallId),
 }
 
 /// A call that was admitted: who it is for, and how to end it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Admitted {
     pub(crate) tenant: TenantId,
     pub(crate) rate: CreditsPerDollar,
     pub(crate) call: CallRef,
     pub(crate) hold: Charge,
+    _live: LiveGuard,
 }
 
 /// How a provider's work ended.
@@ -112,7 +127,7 @@ impl Engine {
             settings,
             stopping: CancellationToken::new(),
             tasks: TaskTracker::new(),
-            live: Mutex::default(),
+            live: LiveCalls::default(),
         }
     }
 
@@ -166,14 +181,14 @@ impl Engine {
         Err(last)
     }
 
-    /// Takes the hold. `Ok(Err(call))`: the idempotency key stands for that call already.
+    /// Takes the hold.
     pub(crate) async fn admit(
-        &self,
+        self: &Arc<Self>,
         tenant: TenantId,
         rate: CreditsPerDollar,
         hold: NewHold,
         charge: Charge,
-    ) -> Result<Result<Admitted, CallId>, AppError> {
+    ) -> Result<Admission, AppError> {
         let call = CallRef {
             call: hold.call,
             payer: hold.payer.clone(),
@@ -181,57 +196,31 @@ impl Engine {
             loop_id: hold.loop_id.clone(),
         };
         // Registered before the hold exists, so that no sweep can find it unregistered.
-        self.live
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(call.call);
+        let live = LiveGuard::new(self, call.call);
         let outcome = self.submit(tenant, Action::Hold(Box::new(hold))).await;
         fail_point!("after-hold");
         match outcome {
-            Ok(Outcome::Held(_)) => Ok(Ok(Admitted {
+            Ok(Outcome::Held(_)) => Ok(Admission::Held(Admitted {
                 tenant,
                 rate,
                 call,
                 hold: charge,
+                _live: live,
             })),
-            Ok(Outcome::Existing(subject)) => {
-                self.forget(call.call);
-                Ok(Err(CallId(subject)))
-            }
-            Ok(_) => {
-                self.forget(call.call);
-                Err(AppError::internal(&"a hold was answered by another outcome"))
-            }
-            Err(error) => {
-                self.forget(call.call);
-                Err(AppError::from_submit(&error, rate))
-            }
+            Ok(Outcome::Existing(subject)) => Ok(Admission::Existing(CallId(subject))),
+            Ok(_) => Err(AppError::internal(&"a hold was answered by another outcome")),
+            Err(error) => Err(AppError::from_submit(&error, rate)),
         }
     }
 
-    fn forget(&self, call: CallId) {
-        self.live
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&call);
-    }
-
-    /// Runs the work after the hold in a task of its own and waits for its answer.
-    pub(crate) async fn run<F, W>(self: &Arc<Self>, call: CallId, work: W) -> Result<Answer, AppError>
+    /// Runs `work` in a task of its own and waits for its answer: a client that leaves cancels nothing.
+    pub(crate) async fn detach<F, W>(&self, work: W) -> Result<Answer, AppError>
     where
-        W: FnOnce(Arc<Self>, oneshot::Sender<Result<Answer, AppError>>) -> F,
+        W: FnOnce(AnswerSender) -> F,
         F: Future<Output = ()> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        let work = work(self.clone(), answer);
-        let guard = LiveGuard {
-            engine: self.clone(),
-            call,
-        };
-        self.tasks.spawn(async move {
-            work.await;
-            drop(guard);
-        });
+        self.tasks.spawn(work(answer));
         answered
             .await
             .unwrap_or_else(|_dropped| Err(AppError::internal(&"a call ended without an answer")))
@@ -333,15 +322,33 @@ impl Engine {
     }
 }
 
-/// Takes a call off the list of running ones, also when its task panics.
-struct LiveGuard {
-    engine: Arc<Engine>,
+/// Keeps a call on the list of running ones; also a panic takes it off.
+#[derive(Debug)]
+pub(crate) struct LiveGuard {
+    live: LiveCalls,
     call: CallId,
+}
+
+impl LiveGuard {
+    fn new(engine: &Engine, call: CallId) -> Self {
+        engine
+            .live
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(call);
+        Self {
+            live: engine.live.clone(),
+            call,
+        }
+    }
 }
 
 impl Drop for LiveGuard {
     fn drop(&mut self) {
-        self.engine.forget(self.call);
+        self.live
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.call);
     }
 }
 

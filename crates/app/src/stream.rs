@@ -3,12 +3,11 @@
 //! The channel to the client is short, so a slow reader slows the provider. A client that goes away does not
 //! end the stream: it is read to its end, billed, and its transcript kept for the same key.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use fail::fail_point;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ledger::command::{Capture, Drift, FinishStream, OutcomeKind};
@@ -20,7 +19,7 @@ use turnpike_store::SubmitError;
 use turnpike_upstream::{ChatApi, EventStream, StreamFault, StreamSummary};
 
 use crate::calls::{settle_usage, tell};
-use crate::engine::{Admitted, Answer, Engine, receipt};
+use crate::engine::{Admitted, Answer, AnswerSender, Engine, receipt};
 use crate::error::AppError;
 use crate::providers::{FrozenPrice, ProviderEntry};
 
@@ -58,11 +57,11 @@ impl Transcript {
 impl Engine {
     /// Runs a stream to its end; the handler is answered when its first byte may go out.
     pub(crate) async fn run_stream(
-        self: &Arc<Self>,
+        &self,
         admitted: &Admitted,
         entry: &ProviderEntry,
         plan: StreamPlan,
-        answer: oneshot::Sender<Result<Answer, AppError>>,
+        answer: AnswerSender,
     ) {
         let (stream, chunks) = match self.open_stream(admitted, entry, &plan).await {
             Ok((stream, answered)) => {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use turnpike_core::access::KeyKind;
 use turnpike_core::errors::ErrorCode;
@@ -12,7 +13,7 @@ use turnpike_core::usage::Usage;
 use turnpike_store::ApiKey;
 
 use crate::auth::require_active;
-use crate::calls::{CallContext, CallDesk, Prepared, key_required, tell};
+use crate::calls::{CallContext, CallDesk, Prepared, Start, key_required, tell};
 use crate::engine::{Admitted, Answer, Done, Engine};
 use crate::error::AppError;
 use crate::json::parse_object;
@@ -35,36 +36,47 @@ impl CallDesk {
     /// Every code of decisions section 2 that concerns calls.
     pub async fn execute(
         &self,
+        context: CallContext,
+        provider: String,
+        endpoint: String,
+        raw: Bytes,
+    ) -> Result<Answer, AppError> {
+        let desk = self.clone();
+        let work = |answer| async move {
+            let result = match desk.start_tool(&context, &provider, &endpoint, &raw).await {
+                Ok(Start::Call(admitted, entry, plan)) => desk.engine.execute(&admitted, &entry, plan).await,
+                Ok(Start::Answered(answered)) => Ok(answered),
+                Err(error) => Err(error),
+            };
+            tell(answer, result);
+        };
+        self.engine.detach(work).await
+    }
+
+    async fn start_tool(
+        &self,
         context: &CallContext,
         provider: &str,
         endpoint: &str,
         raw: &[u8],
-    ) -> Result<Answer, AppError> {
+    ) -> Result<Start<ToolPlan>, AppError> {
         let key = context.actor.require_calling_key()?;
         let (entry, tool) = self.shelf.tool(provider, endpoint)?;
         if key.kind == KeyKind::Sandbox {
-            return sandbox::tool(&self.engine, context, &entry, endpoint, &tool, raw);
+            return sandbox::tool(&self.engine, context, &entry, endpoint, &tool, raw).map(Start::Answered);
         }
         require_active(&context.actor.tenant)?;
         if context.idempotency_key.is_none() {
             return Err(key_required());
         }
         let claim = context.claim(raw);
-        let prepared = match self.prepare_tool(context, key, entry, endpoint, tool, raw).await {
-            Ok(prepared) => prepared,
-            Err(error) => return self.replay_or(context, claim.as_ref(), error).await,
-        };
-        let admitted = match self.admit(context, claim, &prepared).await? {
-            Ok(admitted) => admitted,
-            Err(call) => return self.replay(context, call).await,
-        };
-        let Prepared { provider, plan, .. } = prepared;
-        let run = self
-            .engine
-            .run(admitted.call.call, move |engine, answer| async move {
-                tell(answer, engine.execute(&admitted, &provider, plan).await);
-            });
-        run.await
+        match self.prepare_tool(context, key, entry, endpoint, tool, raw).await {
+            Ok(prepared) => self.admit(context, claim, prepared).await,
+            Err(error) => self
+                .replay_or(context, claim.as_ref(), error)
+                .await
+                .map(Start::Answered),
+        }
     }
 
     async fn prepare_tool(

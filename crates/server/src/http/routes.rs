@@ -105,7 +105,7 @@ async fn chat_completions(State(app): AppState, request: Request) -> Answered {
     let shows = sees_cost(&actor);
     let context = call_context(&app, &parts, actor)?;
     let raw = read_json_body(&parts.headers, body, body_limits(&app), false).await?;
-    match app.service.desk.chat(&context, &raw).await {
+    match app.service.desk.chat(context, raw).await {
         Ok(answer) => Ok(chat_response(&app.names, answer, shows)),
         Err(error) => Ok(uncharged(&app, error)),
     }
@@ -144,12 +144,7 @@ async fn execute(
     let shows = sees_cost(&actor);
     let context = call_context(&app, &parts, actor)?;
     let raw = read_json_body(&parts.headers, body, body_limits(&app), true).await?;
-    match app
-        .service
-        .desk
-        .execute(&context, &provider, &endpoint, &raw)
-        .await
-    {
+    match app.service.desk.execute(context, provider, endpoint, raw).await {
         Ok(answer) => Ok(tool_response(&app.names, answer, shows)),
         Err(error) => Ok(uncharged(&app, error)),
     }

@@ -11,22 +11,28 @@
     reason = "a test says what went wrong by panicking"
 )]
 
+mod actions;
 mod books;
 mod calls;
 mod concurrency;
 mod directory;
+mod endings;
 mod faults;
-mod proxy;
 mod reads;
+mod text;
 mod world;
 
 use world::{Kind, World, on};
 
-/// Makes `sqlite::name`, `postgres::name` and `memory::name` of every body.
+/// Makes `sqlite::name`, `postgres::name` and `memory::name` of every body of `everywhere`; what is about SQL or
+/// about a queue has nothing to show in memory.
 macro_rules! contract {
-    ($($module:ident: $($name:ident),+ $(,)?;)+) => {
-        contract!(@kind sqlite Sqlite $($module: $($name),+;)+);
-        contract!(@kind postgres Postgres $($module: $($name),+;)+);
+    (
+        everywhere: { $($module:ident: $($name:ident),+ $(,)?;)+ }
+        databases: { $($db_module:ident: $($db_name:ident),+ $(,)?;)+ }
+    ) => {
+        contract!(@kind sqlite Sqlite $($module: $($name),+;)+ $($db_module: $($db_name),+;)+);
+        contract!(@kind postgres Postgres $($module: $($name),+;)+ $($db_module: $($db_name),+;)+);
         contract!(@kind memory Memory $($module: $($name),+;)+);
     };
     (@kind $kind:ident $variant:ident $($module:ident: $($name:ident),+;)+) => {
@@ -43,44 +49,53 @@ macro_rules! contract {
 }
 
 contract! {
-    calls:
-        a_call_is_held_dispatched_captured_and_answered,
-        a_repeated_capture_changes_nothing,
-        a_release_before_dispatch_frees_the_key,
-        a_stored_failure_keeps_the_key,
-        a_key_stands_for_one_request,
-        a_stream_is_captured_first_and_finished_later,
-        a_hold_above_the_balance_is_refused,
-        an_unfinished_call_is_found_and_expired,
-        a_captured_stream_without_an_end_is_closed,
-        expired_answers_lose_their_bodies,
-        refused_commands_disturb_no_neighbour,
-        grants_and_moves_are_idempotent,
-        tenants_do_not_see_each_other;
-    concurrency:
-        two_hundred_holds_on_a_balance_for_seven,
-        two_services_share_one_balance_or_the_second_is_refused,
-        fifty_requests_with_one_key_take_one_hold,
-        the_bank_neither_makes_nor_loses_money,
-        a_day_limit_is_never_exceeded,
-        a_loop_limit_admits_exactly_its_calls,
-        a_full_queue_says_busy;
-    books:
-        transfers_events_and_audit_rows_cannot_be_changed,
-        the_database_itself_refuses_an_overdraft,
-        the_audit_finds_what_was_tampered_with,
-        events_are_without_gaps;
-    directory:
-        workspaces_are_added_listed_and_changed,
-        a_change_and_its_audit_row_are_one,
-        members_come_change_and_go,
-        keys_are_found_by_hash_and_revoked_once,
-        limits_are_set_and_hold_for_the_next_call,
-        external_ids_are_case_sensitive,
-        hostile_text_is_data,
-        prices_have_a_revision;
-    reads:
-        usage_is_grouped_and_filtered,
-        transfers_are_paged_newest_first,
-        a_scan_reads_everything_in_order_or_stops;
+    everywhere: {
+        calls:
+            a_call_is_held_dispatched_captured_and_answered,
+            a_repeated_capture_changes_nothing,
+            a_release_before_dispatch_frees_the_key,
+            a_stored_failure_keeps_the_key,
+            a_key_stands_for_one_request,
+            a_stream_is_captured_first_and_finished_later,
+            a_hold_above_the_balance_is_refused;
+        endings:
+            an_unfinished_call_is_found_and_expired,
+            a_captured_stream_without_an_end_is_closed,
+            expired_answers_lose_their_bodies,
+            refused_commands_disturb_no_neighbour,
+            grants_and_moves_are_idempotent,
+            tenants_do_not_see_each_other;
+        concurrency:
+            two_hundred_holds_on_a_balance_for_seven,
+            two_services_share_one_balance_or_the_second_is_refused,
+            fifty_requests_with_one_key_take_one_hold,
+            the_bank_neither_makes_nor_loses_money,
+            a_day_limit_is_never_exceeded,
+            a_loop_limit_admits_exactly_its_calls;
+        books:
+            events_are_without_gaps;
+        directory:
+            workspaces_are_added_listed_and_changed,
+            members_come_change_and_go,
+            keys_are_found_by_hash_and_revoked_once,
+            limits_are_set_and_hold_for_the_next_call;
+        text:
+            external_ids_are_case_sensitive,
+            hostile_text_is_data,
+            prices_have_a_revision;
+        reads:
+            usage_is_grouped_and_filtered,
+            transfers_are_paged_newest_first,
+            a_scan_reads_everything_in_order_or_stops;
+    }
+    databases: {
+        concurrency:
+            a_full_queue_says_busy;
+        books:
+            transfers_events_and_audit_rows_cannot_be_changed,
+            the_database_itself_refuses_an_overdraft,
+            the_audit_finds_what_was_tampered_with;
+        directory:
+            a_change_and_its_audit_row_are_one;
+    }
 }

@@ -7,7 +7,8 @@ use turnpike_core::time::Timestamp;
 use turnpike_core::usage::Usage;
 use turnpike_store::{EntryFilter, Scan, UsageFilter, UsageGroup};
 
-use crate::world::{NOW, World, answer, charge, command, grant, move_to, new_hold, reference, release, user};
+use crate::actions::{answer, charge, command, grant, move_to, new_hold, reference, release, user};
+use crate::world::{NOW, World};
 
 /// One call at `at`: captured for `base + margin`, or failed when `base` is zero.
 async fn call(
@@ -220,17 +221,21 @@ pub(crate) async fn a_scan_reads_everything_in_order_or_stops(world: &World) {
     let taken = holds
         .iter()
         .map(|hold| world.run(tenant, Action::Hold(Box::new(hold.clone()))));
-    futures_util::future::join_all(taken)
-        .await
-        .into_iter()
-        .for_each(|held| drop(held.unwrap()));
+    assert!(
+        futures_util::future::join_all(taken)
+            .await
+            .iter()
+            .all(Result::is_ok)
+    );
     let ended = holds
         .iter()
-        .map(|hold| world.run(tenant, crate::world::capture(hold, 1, 0)));
-    futures_util::future::join_all(ended)
-        .await
-        .into_iter()
-        .for_each(|captured| drop(captured.unwrap()));
+        .map(|hold| world.run(tenant, crate::actions::capture(hold, 1, 0)));
+    assert!(
+        futures_util::future::join_all(ended)
+            .await
+            .iter()
+            .all(Result::is_ok)
+    );
 
     let (mut transfers, mut calls, mut events) = (Vec::new(), Vec::new(), Vec::new());
     let mut sink = |row: turnpike_core::ledger::Transfer| {

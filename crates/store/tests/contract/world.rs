@@ -4,23 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::FutureExt as _;
-use turnpike_core::ids::{CallId, CommandId, ExternalUserId, TenantId};
+use turnpike_core::ids::TenantId;
 use turnpike_core::ledger::account::Balance;
-use turnpike_core::ledger::command::{
-    Capture, Grant, GrantSource, Move, NewClaim, NewHold, OutcomeKind, Release, StoredOutcome,
-};
-use turnpike_core::ledger::hold::{CallSubject, ClaimKey};
-use turnpike_core::ledger::{
-    AccountKey, AccountKind, Action, CallRef, Command, Outcome, Payer, TenantStatus,
-};
-use turnpike_core::money::{CreditsPerDollar, Micros};
-use turnpike_core::pricing::Charge;
+use turnpike_core::ledger::{AccountKey, AccountKind, Action, Outcome, Payer, TenantStatus};
+use turnpike_core::money::CreditsPerDollar;
 use turnpike_core::time::Timestamp;
 use turnpike_store::{
-    AuditRow, MemoryStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store, StoreError,
-    SubmitError, Tenant, TenantSettings,
+    MemoryStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store, StoreError, SubmitError,
+    Tenant, TenantSettings,
 };
 use uuid::Uuid;
+
+use crate::actions::{audit_row, command};
 
 /// 2026-09-21T14:13:20Z.
 pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_790_000_000_000);
@@ -109,9 +104,12 @@ pub(crate) async fn sql(url: &str, text: &str) -> Result<Option<String>, String>
             .as_db_error()
             .map_or(error.to_string(), |e| e.message().to_owned())
     })?;
-    Ok(messages.iter().find_map(|message| match message {
-        tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
-        _ => None,
+    Ok(messages.iter().find_map(|message| {
+        if let tokio_postgres::SimpleQueryMessage::Row(row) = message {
+            row.get(0).map(str::to_owned)
+        } else {
+            None
+        }
     }))
 }
 
@@ -141,146 +139,6 @@ pub(crate) fn next_id() -> Uuid {
     )
 }
 
-pub(crate) fn usd(micros: i64) -> Micros {
-    Micros::new(micros)
-}
-
-pub(crate) fn user(name: &str) -> Payer {
-    Payer::EndUser(external(name))
-}
-
-pub(crate) fn external(name: &str) -> ExternalUserId {
-    ExternalUserId::parse(name).unwrap()
-}
-
-pub(crate) fn audit_row(tenant: TenantId) -> AuditRow {
-    AuditRow {
-        id: next_id(),
-        tenant,
-        at: NOW,
-        actor: "tester".to_owned(),
-        action: "test",
-        target: "thing".to_owned(),
-        before: None,
-        after: Some("{}".to_owned()),
-        origin: "127.0.0.1".to_owned(),
-    }
-}
-
-pub(crate) fn subject() -> CallSubject {
-    CallSubject {
-        provider: "openai".into(),
-        endpoint: "chat".into(),
-        model: Some("m-1".into()),
-        streamed: false,
-        credential: "key:1".into(),
-        attribution: None,
-        price: "{}".into(),
-    }
-}
-
-pub(crate) fn new_hold(payer: &Payer, micros: i64) -> NewHold {
-    NewHold {
-        call: CallId(next_id()),
-        payer: payer.clone(),
-        claim: None,
-        loop_id: None,
-        amount: usd(micros),
-        base: usd(micros),
-        subject: subject(),
-        instance: Uuid::nil(),
-        deadline: NOW.plus_millis(60_000),
-    }
-}
-
-pub(crate) fn claim(tenant: TenantId, key: &str, fingerprint: u8) -> NewClaim {
-    let key = ClaimKey {
-        tenant,
-        scope: "key:1 chat".into(),
-        key: key.into(),
-    };
-    NewClaim {
-        key,
-        fingerprint: [fingerprint; 32],
-    }
-}
-
-/// How the later commands name a call that was held by `hold`.
-pub(crate) fn reference(hold: &NewHold) -> CallRef {
-    CallRef {
-        call: hold.call,
-        payer: hold.payer.clone(),
-        claim: hold.claim.as_ref().map(|claim| claim.key.clone()),
-        loop_id: hold.loop_id.clone(),
-    }
-}
-
-pub(crate) fn charge(base: i64, margin: i64) -> Charge {
-    Charge {
-        base: usd(base),
-        markup: usd(margin),
-        flat: usd(0),
-        margin: usd(margin),
-        effective: usd(base + margin),
-    }
-}
-
-pub(crate) fn answer(body: &'static str) -> StoredOutcome {
-    StoredOutcome {
-        kind: OutcomeKind::Success,
-        body: Some(body.into()),
-        expires_at: NOW.plus_millis(86_400_000),
-    }
-}
-
-pub(crate) fn capture(hold: &NewHold, base: i64, margin: i64) -> Action {
-    Action::Capture(Box::new(Capture {
-        call: reference(hold),
-        charge: charge(base, margin),
-        usage: None,
-        drift: None,
-        outcome: Some(answer("{\"ok\":1}")),
-    }))
-}
-
-pub(crate) fn release(hold: &NewHold, outcome: Option<StoredOutcome>) -> Action {
-    Action::Release(Release {
-        call: reference(hold),
-        failure: "UPSTREAM_ERROR".into(),
-        outcome,
-        drift: None,
-    })
-}
-
-pub(crate) fn grant(to: &Payer, micros: i64) -> Action {
-    Action::Grant(Grant {
-        to: to.clone(),
-        amount: usd(micros),
-        source: GrantSource::ManualGrant,
-        reason: "test".into(),
-        claim: None,
-    })
-}
-
-pub(crate) fn move_to(end_user: &str, micros: i64, to_end_user: bool) -> Action {
-    Action::Move(Move {
-        end_user: external(end_user),
-        to_end_user,
-        amount: usd(micros),
-        reference: "test".into(),
-        claim: None,
-    })
-}
-
-pub(crate) fn command(tenant: TenantId, action: Action) -> Command {
-    Command {
-        id: CommandId(next_id()),
-        tenant,
-        at: NOW,
-        action,
-    }
-}
-
 impl World {
     async fn new(kind: Kind) -> Self {
         let place = match kind {
@@ -306,21 +164,15 @@ impl World {
         }
     }
 
-    /// A store with a queue of `queue` on data of its own, with a tenant in it.
-    pub(crate) async fn narrow(&self, queue: usize) -> Arc<dyn Store> {
-        match &self.place {
-            Place::Postgres(_) | Place::Memory => open(&self.place, Some(queue)).await.unwrap(),
-            Place::Sqlite(_) => {
-                self.store.close().await;
-                let place = Place::Sqlite(tempfile::tempdir().unwrap());
-                let store = open(&place, Some(queue)).await.unwrap();
-                // The directory stays until the process ends.
-                if let Place::Sqlite(directory) = place {
-                    directory.keep();
-                }
-                store
-            }
+    /// A store with a queue of `queue` and batches of one; on SQLite in a file of its own.
+    pub(crate) async fn narrow(&self, queue: usize) -> (Arc<dyn Store>, Option<tempfile::TempDir>) {
+        if self.kind != Kind::Sqlite {
+            return (open(&self.place, Some(queue)).await.unwrap(), None);
         }
+        let directory = tempfile::tempdir().unwrap();
+        let mut options = SqliteOptions::new(directory.path().join("turnpike.db"));
+        (options.queue, options.max_batch) = (queue, 1);
+        (Arc::new(SqliteStore::open(&options).unwrap()), Some(directory))
     }
 
     pub(crate) async fn tenant(&self) -> TenantId {
@@ -360,14 +212,7 @@ impl World {
                     let mut prepared = connection.prepare(statement).map_err(|e| e.to_string())?;
                     let mut rows = prepared.query([]).map_err(|e| e.to_string())?;
                     while let Some(row) = rows.next().map_err(|e| e.to_string())? {
-                        first = row
-                            .get::<_, rusqlite::types::Value>(0)
-                            .ok()
-                            .map(|value| match value {
-                                rusqlite::types::Value::Integer(n) => n.to_string(),
-                                rusqlite::types::Value::Text(text) => text,
-                                other => format!("{other:?}"),
-                            });
+                        first = row.get::<_, String>(0).ok();
                     }
                 }
                 Ok(first)
@@ -441,9 +286,7 @@ async fn open(place: &Place, queue: Option<usize>) -> Result<Arc<dyn Store>, Sto
     Ok(match place {
         Place::Sqlite(directory) => {
             let mut options = SqliteOptions::new(directory.path().join("turnpike.db"));
-            options.owner = "the contract suite".to_owned();
-            options.queue = queue.unwrap_or(options.queue);
-            options.max_batch = if queue.is_some() { 1 } else { options.max_batch };
+            "the contract suite".clone_into(&mut options.owner);
             Arc::new(SqliteStore::open(&options)?)
         }
         Place::Postgres(database) => {

@@ -1,0 +1,89 @@
+//! The connection breaks at COMMIT.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use turnpike_core::ledger::{Action, Outcome, Payer};
+use turnpike_store::{Ledger as _, PostgresOptions, PostgresStore, Statements as _, Upkeep as _};
+
+use super::proxy::{Cut, LATE, Proxy};
+use crate::actions::{capture, command, grant, new_hold, usd};
+use crate::world::{Database, add_tenant, all_transfers, check_books};
+
+/// A store that reaches its database through a proxy.
+async fn behind_proxy(database: &Database) -> (Proxy, PostgresStore) {
+    let server = database.url.split_once('@').unwrap().1.split_once('/').unwrap().0;
+    let proxy = Proxy::start(server.to_owned()).await;
+    let url = database.url.replace(server, &format!("127.0.0.1:{}", proxy.port));
+    let mut options = PostgresOptions::new(url);
+    options.lanes = 1;
+    (proxy, PostgresStore::connect(options).await.unwrap())
+}
+
+/// Thirty calls are captured at once, and the first COMMIT suffers `cut`.
+async fn cut_at_commit(cut: Cut) -> Duration {
+    let database = Database::create().await;
+    let (proxy, store) = behind_proxy(&database).await;
+    let tenant = add_tenant(&store).await;
+    store
+        .submit(command(tenant, grant(&Payer::Pool, 100_000)))
+        .await
+        .unwrap();
+    let holds: Vec<_> = (0..30).map(|_| new_hold(&Payer::Pool, 100)).collect();
+    for hold in &holds {
+        store
+            .submit(command(tenant, Action::Hold(Box::new(hold.clone()))))
+            .await
+            .unwrap();
+    }
+    assert_eq!(proxy.cuts(), 0);
+    proxy.arm(cut);
+    let began = Instant::now();
+    let results = join_all(
+        holds
+            .iter()
+            .map(|hold| store.submit(command(tenant, capture(hold, 60, 10)))),
+    )
+    .await;
+    let took = began.elapsed();
+    assert_eq!(proxy.cuts(), 1, "the fault was not reached");
+    for result in results {
+        assert!(
+            matches!(result, Ok(Outcome::Captured { charged, .. }) if charged == usd(70)),
+            "{result:?}"
+        );
+    }
+    // Two transfers for each charge, once, and one for the grant.
+    assert_eq!(all_transfers(&store, tenant).await.len(), 61);
+    assert_eq!(
+        store
+            .find_account(&Payer::Pool.account(tenant))
+            .await
+            .unwrap()
+            .unwrap()
+            .posted,
+        usd(100_000 - 2_100)
+    );
+    check_books(&store).await;
+    store.close().await;
+    database.remove().await;
+    took
+}
+
+// Fault matrix 202
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_answer_to_commit_is_read_back() {
+    cut_at_commit(Cut::Answer).await;
+}
+
+// Fault matrix 202
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_never_arrived_is_run_again() {
+    cut_at_commit(Cut::Request).await;
+}
+
+// Fault matrix 202: the connection is gone and the transaction is not; running the batch again would charge twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_arrives_late_is_waited_for() {
+    assert!(cut_at_commit(Cut::Late).await >= LATE);
+}

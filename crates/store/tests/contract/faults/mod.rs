@@ -1,0 +1,7 @@
+//! Faults of the databases. Each test shows that its fault was really reached.
+
+mod commit;
+mod crash;
+mod disk;
+mod pressure;
+mod proxy;
