@@ -38,20 +38,16 @@ const usd = (text) => exact(text, 6);
 // A thousand credits are a dollar.
 const credits = (text) => exact(text, 3);
 
-async function api(method, path, body) {
-  const response = await fetch(url + path, {
-    method,
-    body: body && JSON.stringify(body),
-    headers: { Authorization: `Bearer ${key}`, "Content-Type": "application/json" },
-  });
-  check(response.ok, method, path, String(response.status));
+async function get(path) {
+  const response = await fetch(url + path, { headers: { Authorization: `Bearer ${key}` } });
+  check(response.ok, path, String(response.status));
   return response.json();
 }
 
 /** The settled balance of the pool, when nothing is reserved any more. */
 async function balance() {
   for (let attempt = 0; attempt < 100; attempt += 1) {
-    const shown = await api("GET", "/api/credits/balance");
+    const shown = await get("/api/credits/balance");
     if (shown.reservedUsd === "0") {
       check(shown.availableUsd === shown.usd, "available differs from settled", shown);
       check(credits(shown.credits) === usd(shown.usd), "credits are not exact", shown);
@@ -64,7 +60,7 @@ async function balance() {
 
 async function finishedCall(id) {
   for (let attempt = 0; attempt < 200; attempt += 1) {
-    const { call } = await api("GET", `/api/credits/calls/${id}`);
+    const { call } = await get(`/api/credits/calls/${id}`);
     if (call.finishedAt !== null) return call;
     await pause(50);
   }
@@ -184,6 +180,7 @@ async function refused() {
       (error) => error,
     );
     check(raised instanceof kind, "not the SDK's own error", String(raised));
+    check(raised.headers.get("x-should-retry") === "false", "the SDK would try again", String(raised));
     found[raised.status] = String(raised.message);
   }
   check((await balance()) === before, "a refused call was charged");
@@ -193,7 +190,6 @@ async function refused() {
   return found;
 }
 
-await api("PUT", "/api/credits/tenants/me/settings", { streamSettlement: testCase.settlement });
 const completion = await unstreamed();
 console.log(
   JSON.stringify({

@@ -2,7 +2,7 @@
 
 Usage: openai_client.py CASE, where CASE is a JSON object:
   model, prompt, max_tokens  what is asked
-  settlement                 "fixed" or "usage", set on the workspace first
+  settlement                 "fixed" or "usage", what the workspace is set to
   stream_usage               whether the provider reports usage in streams
   faults                     also send "cutoff", "busy" and "weather", which the provider answers with a stream
                              that breaks, a 429 and a tool call
@@ -29,13 +29,8 @@ def check(condition, *what):
         raise SystemExit("openai_client.py: " + " ".join(str(part) for part in what))
 
 
-def api(method, path, body=None):
-    request = urllib.request.Request(
-        URL + path,
-        method=method,
-        data=None if body is None else json.dumps(body).encode(),
-        headers={"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"},
-    )
+def get(path):
+    request = urllib.request.Request(URL + path, headers={"Authorization": f"Bearer {KEY}"})
     with urllib.request.urlopen(request, timeout=30) as response:
         return json.load(response)
 
@@ -43,7 +38,7 @@ def api(method, path, body=None):
 def balance():
     """The settled balance of the pool, when nothing is reserved any more."""
     for _ in range(100):
-        shown = api("GET", "/api/credits/balance")
+        shown = get("/api/credits/balance")
         if shown["reservedUsd"] == "0":
             check(shown["availableUsd"] == shown["usd"], "available differs from settled", shown)
             rate = shown["denomination"]["creditsPerDollar"]
@@ -55,7 +50,7 @@ def balance():
 
 def finished_call(call_id):
     for _ in range(200):
-        call = api("GET", f"/api/credits/calls/{call_id}")["call"]
+        call = get(f"/api/credits/calls/{call_id}")["call"]
         if call["finishedAt"] is not None:
             return call
         time.sleep(0.05)
@@ -244,7 +239,6 @@ def faults(client, case):
 
 def main():
     case = json.loads(sys.argv[1])
-    api("PUT", "/api/credits/tenants/me/settings", {"streamSettlement": case["settlement"]})
     client = openai.OpenAI(base_url=f"{URL}/api/wrapped/credits/v1", api_key=KEY, max_retries=0, timeout=60)
     plain, answer = unstreamed(client, case)
     result = {

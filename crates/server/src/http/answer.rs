@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Frame;
 use serde_json::json;
@@ -15,6 +15,8 @@ use turnpike_app::{Answer, Receipt};
 
 use super::names::HeaderNames;
 use super::problem::REPLAYED;
+
+const NO_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// The chunks of a stream as a body; ends with its channel.
 struct ChunkBody(mpsc::Receiver<Bytes>);
@@ -34,7 +36,7 @@ impl hyper::body::Body for ChunkBody {
 }
 
 fn receipt_headers(headers: &mut HeaderMap, names: &HeaderNames, receipt: &Receipt, sees_cost: bool) {
-    let mut put = |name: &http::HeaderName, value: String| {
+    let mut put = |name: &HeaderName, value: String| {
         if let Ok(value) = HeaderValue::try_from(value) {
             headers.insert(name.clone(), value);
         }
@@ -75,7 +77,10 @@ pub(crate) fn chat_response(names: &HeaderNames, answer: Answer, sees_cost: bool
         Answer::Transcript { body, receipt } => (response(Body::from(body), "text/event-stream"), receipt),
         Answer::Stream { chunks, receipt } => {
             let body = Body::new(UnsyncBoxBody::new(ChunkBody(chunks)));
-            (response(body, "text/event-stream"), receipt)
+            let mut streamed = response(body, "text/event-stream");
+            // Tells proxies in front of the service not to collect the stream.
+            streamed.headers_mut().insert(NO_BUFFERING, HeaderValue::from_static("no"));
+            (streamed, receipt)
         }
     };
     receipt_headers(response.headers_mut(), names, &receipt, sees_cost);

@@ -134,6 +134,8 @@ fn attempt(
     commands: &[(Box<Command>, Answer)],
     needs: &Needs,
 ) -> Result<Vec<Result<Outcome, Rejection>>, Failure> {
+    // Whatever went wrong before: no batch begins inside another's transaction.
+    roll_back(connection);
     connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
     let work = (|| {
         batch::load(connection, books, needs)?;

@@ -64,6 +64,8 @@ impl Proxy {
 }
 
 async fn pass(client: TcpStream, server: TcpStream, armed: Arc<AtomicU8>, cuts: Arc<AtomicU32>) {
+    client.set_nodelay(true).unwrap();
+    server.set_nodelay(true).unwrap();
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     let answers = tokio::spawn(copy(from_server, to_client));
@@ -106,8 +108,9 @@ async fn requests(
     let length = from.read_u32().await.ok()?;
     let mut body = vec![0; usize::try_from(length).ok()?.checked_sub(4)?];
     from.read_exact(&mut body).await.ok()?;
-    to.write_u32(length).await.ok()?;
-    to.write_all(&body).await.ok()?;
+    to.write_all(&[&length.to_be_bytes()[..], &body].concat())
+        .await
+        .ok()?;
     loop {
         let kind = from.read_u8().await.ok()?;
         let length = from.read_u32().await.ok()?;
