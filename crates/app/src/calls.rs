@@ -3,86 +3,33 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sha2::{Digest, Sha256};
 use turnpike_core::access::KeyKind;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::CallId;
-use turnpike_core::ledger::Payer;
-use turnpike_core::ledger::command::{Drift, DriftKind, NewClaim, NewHold};
-use turnpike_core::ledger::hold::{CallSubject, ClaimKey};
-use turnpike_core::money::Micros;
-use turnpike_core::pricing::{Charge, EffectiveMarkup};
-use turnpike_core::usage::Usage;
+use turnpike_core::ledger::command::{NewClaim, NewHold};
+use turnpike_core::ledger::hold::CallSubject;
+use turnpike_core::pricing::Charge;
 use turnpike_store::ApiKey;
-use turnpike_upstream::{ChatApi, Completion};
+use turnpike_upstream::ChatApi;
 
-use crate::auth::{Actor, require_active};
+use crate::auth::require_active;
 use crate::chat::{Bounded, ChatRequest};
-use crate::engine::{Admission, Admitted, Answer, AnswerSender, Done, Engine};
+use crate::context::CallContext;
+use crate::engine::{Admission, Admitted, Answer, AnswerSender, Engine, tell};
 use crate::error::AppError;
-use crate::providers::{FrozenPrice, Offer, ProviderEntry, Shelf, end_user_markup, require_enabled};
+use crate::providers::{FrozenPrice, Offer, ProviderEntry, Shelf, require_enabled};
 use crate::sandbox;
+use crate::settle::settle;
 use crate::stream::StreamPlan;
 
 /// The endpoint name of chat completions in records.
 pub const CHAT_ENDPOINT: &str = "chat-completions";
-
-/// What a caller sends beside the body.
-#[derive(Clone, Debug)]
-pub struct CallContext {
-    /// Who calls.
-    pub actor: Actor,
-    /// Whose balance pays.
-    pub payer: Payer,
-    /// Method and path, part of the fingerprint and of the key's scope.
-    pub route: String,
-    /// The caller's `Idempotency-Key`.
-    pub idempotency_key: Option<Arc<str>>,
-    /// The caller's tags, checked.
-    pub attribution: Option<Arc<str>>,
-    /// The caller's loop id, checked.
-    pub loop_id: Option<Arc<str>>,
-}
 
 /// The use cases of calls. Cheap to clone.
 #[derive(Clone)]
 pub struct CallDesk {
     pub(crate) engine: Arc<Engine>,
     pub(crate) shelf: Arc<Shelf>,
-}
-
-impl CallContext {
-    /// The claim of the caller's idempotency key for this request.
-    pub(crate) fn claim(&self, raw: &[u8]) -> Option<NewClaim> {
-        let key = self.idempotency_key.clone()?;
-        let owner = self.payer.as_owner();
-        let mut fingerprint = Sha256::new();
-        for part in [self.route.as_bytes(), raw, owner.as_bytes()] {
-            fingerprint.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
-            fingerprint.update(part);
-        }
-        // The scope: the tenant's own keys share one namespace, each end user has another.
-        let scope = if owner.is_empty() {
-            format!("tenant {}", self.route)
-        } else {
-            format!("user {owner} {}", self.route)
-        };
-        Some(NewClaim {
-            key: ClaimKey {
-                tenant: self.actor.tenant.id,
-                scope: scope.into(),
-                key,
-            },
-            fingerprint: fingerprint.finalize().into(),
-        })
-    }
-
-    pub(crate) fn markup(&self, key: &ApiKey, provider: &str, slug: &str) -> EffectiveMarkup {
-        match self.payer {
-            Payer::Pool => EffectiveMarkup::NONE,
-            Payer::EndUser(_) => end_user_markup(&self.actor.tenant, key, provider, slug),
-        }
-    }
 }
 
 /// A call that is checked and priced, and not yet held.
@@ -252,11 +199,6 @@ pub(crate) enum Start<P> {
     Answered(Answer),
 }
 
-/// Hands an answer to the handler; a client that went away finds it by its key or call id.
-pub(crate) fn tell(answer: AnswerSender, result: Result<Answer, AppError>) {
-    drop(answer.send(result));
-}
-
 pub(crate) fn key_required() -> AppError {
     AppError::new(
         ErrorCode::IdempotencyKeyRequired,
@@ -291,67 +233,5 @@ impl Engine {
             }
             Err(error) => Err(self.fail(admitted, &error).await),
         }
-    }
-}
-
-/// What a finished completion costs: its usage at the frozen price, never more than the hold.
-fn settle(admitted: &Admitted, price: &FrozenPrice, completion: Completion) -> Done {
-    let (charge, drift) = settle_usage(
-        admitted,
-        price,
-        completion.usage.as_ref(),
-        completion.usage_fault.as_deref(),
-    );
-    Done {
-        body: completion.body,
-        charge,
-        usage: completion.usage,
-        drift,
-    }
-}
-
-/// Turns a usage report into a charge and, where the two differ, a drift record.
-pub(crate) fn settle_usage(
-    admitted: &Admitted,
-    price: &FrozenPrice,
-    usage: Option<&Usage>,
-    fault: Option<&str>,
-) -> (Charge, Option<Drift>) {
-    let hold = admitted.hold;
-    let drift = |kind, detail: &str, loss| {
-        Some(Drift {
-            kind,
-            detail: detail.into(),
-            loss,
-        })
-    };
-    match (usage, fault) {
-        (_, Some(fault)) => (hold, drift(DriftKind::UsageImpossible, fault, Micros::ZERO)),
-        (None, None) => (
-            hold,
-            drift(
-                DriftKind::UsageMissing,
-                "the provider reported no usage",
-                Micros::ZERO,
-            ),
-        ),
-        (Some(usage), None) => match price.cost(usage) {
-            Ok(cost) if cost.effective <= hold.effective => (cost, None),
-            Ok(cost) => {
-                let loss = cost.base.saturating_sub_zero(hold.base);
-                (
-                    hold,
-                    drift(
-                        DriftKind::AboveHold,
-                        "the reported usage costs more than the hold",
-                        loss,
-                    ),
-                )
-            }
-            Err(error) => (
-                hold,
-                drift(DriftKind::UsageImpossible, &error.to_string(), Micros::ZERO),
-            ),
-        },
     }
 }

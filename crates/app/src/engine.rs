@@ -364,6 +364,24 @@ pub(crate) const fn receipt(admitted: &Admitted, charged: Micros, balance: Micro
     }
 }
 
+/// A receipt of a call that cost nothing and was not made.
+pub(crate) const fn simulated_receipt(call: CallId, rate: CreditsPerDollar) -> Receipt {
+    Receipt {
+        call,
+        charged: Micros::ZERO,
+        balance: Micros::ZERO,
+        balance_then: Micros::ZERO,
+        rate,
+        replayed: false,
+        simulated: true,
+    }
+}
+
+/// Hands an answer to the handler; a client that went away finds it by its key or call id.
+pub(crate) fn tell(answer: AnswerSender, result: Result<Answer, AppError>) {
+    drop(answer.send(result));
+}
+
 /// What the caller is told about a provider's failure.
 pub(crate) fn upstream_failure(error: &UpstreamError) -> AppError {
     match error {

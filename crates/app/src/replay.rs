@@ -4,9 +4,9 @@ use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::CallId;
 use turnpike_core::ledger::command::{NewClaim, OutcomeKind};
 use turnpike_core::ledger::{Hold, HoldState};
-use turnpike_core::money::Micros;
 
-use crate::calls::{CallContext, CallDesk};
+use crate::calls::CallDesk;
+use crate::context::CallContext;
 use crate::engine::{Answer, Receipt, stored_failure};
 use crate::error::AppError;
 
@@ -111,17 +111,4 @@ fn in_progress() -> AppError {
         "the call of this idempotency key is still running",
     )
     .retry_after(1)
-}
-
-/// A receipt of a call that cost nothing and was not made.
-pub(crate) fn simulated_receipt(context: &CallContext, call: CallId) -> Receipt {
-    Receipt {
-        call,
-        charged: Micros::ZERO,
-        balance: Micros::ZERO,
-        balance_then: Micros::ZERO,
-        rate: context.actor.tenant.credits_per_dollar,
-        replayed: false,
-        simulated: true,
-    }
 }

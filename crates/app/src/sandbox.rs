@@ -7,13 +7,11 @@ use tokio::sync::mpsc;
 use turnpike_core::ids::CallId;
 use turnpike_upstream::{ChatApi, simulated};
 
-use crate::calls::CallContext;
 use crate::chat::ChatRequest;
-use crate::engine::{Answer, Engine, upstream_failure};
+use crate::context::CallContext;
+use crate::engine::{Answer, Engine, simulated_receipt, upstream_failure};
 use crate::error::AppError;
 use crate::providers::{ProviderEntry, Shelf, ToolEntry};
-use crate::replay::simulated_receipt;
-use crate::tools::parse_args;
 
 pub(crate) async fn chat(
     engine: &Engine,
@@ -27,7 +25,10 @@ pub(crate) async fn chat(
     let body = request.bound(&offer)?.body;
     let body: serde_json::Value =
         serde_json::from_slice(&body).map_err(|error| AppError::internal(&error))?;
-    let receipt = simulated_receipt(context, CallId(engine.environment.new_id()));
+    let receipt = simulated_receipt(
+        CallId(engine.environment.new_id()),
+        context.actor.tenant.credits_per_dollar,
+    );
     if !stream {
         let completion = simulated::simulate_chat(ChatApi::ChatCompletions, &body);
         return Ok(Answer::Json {
@@ -57,9 +58,12 @@ pub(crate) fn tool(
     tool: &ToolEntry,
     raw: &[u8],
 ) -> Result<Answer, AppError> {
-    let args = parse_args(tool, raw)?;
+    let args = tool.read_args(raw)?;
     tool.price.price(&args)?;
-    let receipt = simulated_receipt(context, CallId(engine.environment.new_id()));
+    let receipt = simulated_receipt(
+        CallId(engine.environment.new_id()),
+        context.actor.tenant.credits_per_dollar,
+    );
     let body = match (&tool.example, entry.provider.kind()) {
         (Some(example), _) => example.to_string().into(),
         (None, turnpike_upstream::ProviderKind::Simulated) => {

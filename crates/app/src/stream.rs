@@ -10,18 +10,16 @@ use fail::fail_point;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use turnpike_core::errors::ErrorCode;
-use turnpike_core::ledger::command::{Capture, Drift, FinishStream, OutcomeKind};
+use turnpike_core::ledger::command::{Capture, FinishStream, OutcomeKind};
 use turnpike_core::ledger::hold::StreamSettlement;
 use turnpike_core::ledger::{Action, Outcome, Rejection};
-use turnpike_core::pricing::Charge;
-use turnpike_core::usage::Usage;
 use turnpike_store::SubmitError;
 use turnpike_upstream::{ChatApi, EventStream, StreamFault, StreamSummary};
 
-use crate::calls::{settle_usage, tell};
-use crate::engine::{Admitted, Answer, AnswerSender, Engine, receipt};
+use crate::engine::{Admitted, Answer, AnswerSender, Engine, receipt, tell};
 use crate::error::AppError;
 use crate::providers::{FrozenPrice, ProviderEntry};
+use crate::settle::stream_charge;
 
 /// Chunks between the provider and a client that reads slowly.
 const CHANNEL_CHUNKS: usize = 16;
@@ -227,42 +225,6 @@ impl Engine {
             tracing::error!(call = %admitted.call.call, %error, "the end of a stream was not written");
         }
         fail_point!("after-finish");
-    }
-}
-
-/// What a stream costs in the end: never more than was captured.
-fn stream_charge(
-    admitted: &Admitted,
-    plan: &StreamPlan,
-    summary: &StreamSummary,
-    broken: bool,
-) -> (Charge, Option<Drift>, &'static str) {
-    let settled = settle_usage(
-        admitted,
-        &plan.price,
-        summary.usage.as_ref(),
-        summary.usage_fault.as_deref(),
-    );
-    if broken {
-        // Only what was delivered is kept: the reported usage, or what the delivered bytes can be at most.
-        if summary.usage.is_some() {
-            return (settled.0, settled.1, "stream_undelivered");
-        }
-        let delivered = Usage {
-            input: plan.prompt_bound,
-            output: summary.delivered_bytes.min(plan.completion_bound),
-            ..Usage::default()
-        };
-        let (charge, _) = settle_usage(admitted, &plan.price, Some(&delivered), None);
-        return (charge, None, "stream_undelivered");
-    }
-    match plan.settlement {
-        StreamSettlement::Usage => (settled.0, settled.1, "stream_true_up"),
-        // The authorised amount is the price; only usage above it is worth a record.
-        StreamSettlement::Fixed => {
-            let above = settled.1.filter(|_| summary.usage.is_some());
-            (admitted.hold, above, "stream_true_up")
-        }
     }
 }
 

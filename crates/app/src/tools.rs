@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use turnpike_core::access::KeyKind;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ledger::hold::CallSubject;
@@ -13,10 +13,10 @@ use turnpike_core::usage::Usage;
 use turnpike_store::ApiKey;
 
 use crate::auth::require_active;
-use crate::calls::{CallContext, CallDesk, Prepared, Start, key_required, tell};
-use crate::engine::{Admitted, Answer, Done, Engine};
+use crate::calls::{CallDesk, Prepared, Start, key_required};
+use crate::context::CallContext;
+use crate::engine::{Admitted, Answer, Done, Engine, tell};
 use crate::error::AppError;
-use crate::json::parse_object;
 use crate::providers::{ProviderEntry, ToolEntry, require_enabled, tool_price_json};
 use crate::sandbox;
 
@@ -91,7 +91,7 @@ impl CallDesk {
         let provider_id = entry.provider.id();
         let slug = format!("{provider_id}/{endpoint}");
         require_enabled(key, provider_id, &slug)?;
-        let args = parse_args(&tool, raw)?;
+        let args = tool.read_args(raw)?;
         let markup = context.markup(key, provider_id, &slug);
         let (base, usage) = match tool.price.price(&args)? {
             EndpointCost::Exact { cost, usage_units } => (
@@ -158,29 +158,6 @@ async fn live_price(
         ));
     }
     Ok(base)
-}
-
-/// Reads a tool's arguments and checks them against its schema; no body means no arguments.
-pub(crate) fn parse_args(tool: &ToolEntry, raw: &[u8]) -> Result<Value, AppError> {
-    let args = Value::Object(if raw.is_empty() {
-        Map::new()
-    } else {
-        parse_object(raw)?
-    });
-    let mut details = Vec::new();
-    for error in tool.validator.iter_errors(&args).take(10) {
-        let path = error.instance_path().to_string();
-        // The schema's words without the caller's value, which may be large or secret.
-        details.push(json!({ "path": path, "message": error.masked().to_string() }));
-    }
-    if details.is_empty() {
-        return Ok(args);
-    }
-    Err(AppError::new(
-        ErrorCode::ValidationError,
-        "the arguments do not fit the tool's schema",
-    )
-    .with("details", details))
 }
 
 impl Engine {

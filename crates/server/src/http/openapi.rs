@@ -150,7 +150,11 @@ pub(super) struct LedgerParams {
     #[param(required = false)]
     cursor: Option<String>,
     /// Of this end user only.
-    #[param(rename = "externalUserId", required = false)]
+    #[param(
+        rename = "externalUserId",
+        required = false,
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._:@/-]{0,199}$"
+    )]
     external_user_id: Option<String>,
 }
 
@@ -159,20 +163,35 @@ pub(super) struct LedgerParams {
 #[into_params(parameter_in = Query)]
 pub(super) struct UsageParams {
     /// `day` (default), `model`, `endpoint`, `provider` or `endUser`.
-    #[param(rename = "groupBy", required = false)]
-    group_by: Option<String>,
+    #[param(rename = "groupBy", required = false, inline)]
+    group_by: Option<UsageGroupName>,
     /// From this instant, ISO 8601.
-    #[param(required = false)]
+    #[param(required = false, format = DateTime)]
     from: Option<String>,
     /// Up to, not including, this instant.
-    #[param(required = false)]
+    #[param(required = false, format = DateTime)]
     to: Option<String>,
     /// Of this end user only.
-    #[param(rename = "externalUserId", required = false)]
+    #[param(
+        rename = "externalUserId",
+        required = false,
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._:@/-]{0,199}$"
+    )]
     external_user_id: Option<String>,
     /// `name:value` that the calls are tagged with.
-    #[param(required = false)]
+    #[param(required = false, pattern = "^[^:]+:")]
     attribution: Option<String>,
+}
+
+/// What usage is grouped by.
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+enum UsageGroupName {
+    Day,
+    Model,
+    Endpoint,
+    Provider,
+    EndUser,
 }
 
 /// Query of a result.
@@ -331,12 +350,21 @@ pub(super) struct ResultPage {
     next_offset: Option<u64>,
 }
 
+/// How streams are settled.
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+enum StreamSettlementName {
+    Fixed,
+    Usage,
+}
+
 /// A workspace's settings.
 #[derive(ToSchema)]
 #[schema(rename_all = "camelCase")]
 pub(super) struct Settings {
-    /// `fixed` or `usage`.
-    stream_settlement: Option<String>,
+    /// `fixed` = a stream costs its authorised amount; `usage` = the unused part is credited back.
+    #[schema(inline)]
+    stream_settlement: Option<StreamSettlementName>,
     /// Whether chat completions need an `Idempotency-Key`.
     require_idempotency_key: Option<bool>,
     /// Markup on end users' calls: `global`, `providers`, `endpoints`.

@@ -1,5 +1,6 @@
 //! The routes: which path is which use case.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -127,10 +128,12 @@ async fn models(State(app): AppState, request: Request) -> Answered {
 #[utoipa::path(
     post, path = "/api/wrapped/credits/{provider}/{endpoint}", tag = "Calls",
     params(
-        ("provider" = String, Path, description = "Provider id", pattern = "^[a-z0-9][a-z0-9-]*$"),
-        ("endpoint" = String, Path, description = "Endpoint name", pattern = "^[a-z0-9][a-z0-9-]*$"),
+        ("provider" = String, Path, description = "Provider id", pattern = "^[a-z0-9][a-z0-9-]*$", example = "sim"),
+        ("endpoint" = String, Path, description = "Endpoint name", pattern = "^[a-z0-9][a-z0-9-]*$", example = "echo"),
         openapi::CallHeaders),
-    request_body(content = Value, description = "The tool's arguments, an object that fits its schema"),
+    request_body(
+        content = BTreeMap<String, Value>,
+        description = "The tool's arguments, an object that fits its schema"),
     security(("secretKey" = [])),
     responses((status = 200, description = "The tool's result", body = openapi::ToolResult), Errors)
 )]

@@ -1,0 +1,64 @@
+//! What a caller sends beside the body, and what follows from it: its idempotency claim and its markup.
+
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use turnpike_core::ledger::Payer;
+use turnpike_core::ledger::command::NewClaim;
+use turnpike_core::ledger::hold::ClaimKey;
+use turnpike_core::pricing::EffectiveMarkup;
+use turnpike_store::ApiKey;
+
+use crate::auth::Actor;
+use crate::providers::end_user_markup;
+
+/// What a caller sends beside the body.
+#[derive(Clone, Debug)]
+pub struct CallContext {
+    /// Who calls.
+    pub actor: Actor,
+    /// Whose balance pays.
+    pub payer: Payer,
+    /// Method and path, part of the fingerprint and of the key's scope.
+    pub route: String,
+    /// The caller's `Idempotency-Key`.
+    pub idempotency_key: Option<Arc<str>>,
+    /// The caller's tags, checked.
+    pub attribution: Option<Arc<str>>,
+    /// The caller's loop id, checked.
+    pub loop_id: Option<Arc<str>>,
+}
+
+impl CallContext {
+    /// The claim of the caller's idempotency key for this request.
+    pub(crate) fn claim(&self, raw: &[u8]) -> Option<NewClaim> {
+        let key = self.idempotency_key.clone()?;
+        let owner = self.payer.as_owner();
+        let mut fingerprint = Sha256::new();
+        for part in [self.route.as_bytes(), raw, owner.as_bytes()] {
+            fingerprint.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            fingerprint.update(part);
+        }
+        // The scope: the tenant's own keys share one namespace, each end user has another.
+        let scope = if owner.is_empty() {
+            format!("tenant {}", self.route)
+        } else {
+            format!("user {owner} {}", self.route)
+        };
+        Some(NewClaim {
+            key: ClaimKey {
+                tenant: self.actor.tenant.id,
+                scope: scope.into(),
+                key,
+            },
+            fingerprint: fingerprint.finalize().into(),
+        })
+    }
+
+    pub(crate) fn markup(&self, key: &ApiKey, provider: &str, slug: &str) -> EffectiveMarkup {
+        match self.payer {
+            Payer::Pool => EffectiveMarkup::NONE,
+            Payer::EndUser(_) => end_user_markup(&self.actor.tenant, key, provider, slug),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! A fresh database per test, and the few statements with which tests reach behind the service.
+
+use std::path::{Path, PathBuf};
+
+use tokio_postgres::NoTls;
+
+use super::Store;
+
+/// Names the cluster for the tests.
+const URL: &str = "TURNPIKE_TEST_POSTGRES_URL";
+
+/// A test's database.
+#[derive(Debug)]
+pub enum Database {
+    /// A file.
+    Sqlite(PathBuf),
+    /// A database in the cluster.
+    Postgres {
+        /// Its URL.
+        url: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+fn cluster() -> String {
+    std::env::var(URL).unwrap_or_else(|_| {
+        panic!(
+            "{URL} is not set, so nothing is known about PostgreSQL: \
+             export {URL}=\"$(scripts/postgres-for-tests)\""
+        )
+    })
+}
+
+async fn connect(url: &str) -> tokio_postgres::Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls)
+        .await
+        .unwrap_or_else(|error| panic!("cannot reach the cluster of {URL}: {error}"));
+    tokio::spawn(async move {
+        let _ended = connection.await;
+    });
+    client
+}
+
+impl Database {
+    /// Makes one.
+    pub async fn create(store: Store, data: &Path) -> Self {
+        match store {
+            Store::Sqlite => Self::Sqlite(data.join("turnpike.db")),
+            Store::Postgres => {
+                let cluster = cluster();
+                let name = format!("it_{}", uuid::Uuid::new_v4().simple());
+                let admin = connect(&cluster).await;
+                admin
+                    .batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0"))
+                    .await
+                    .unwrap();
+                let base = cluster.rsplit_once('/').map_or(cluster.as_str(), |(base, _)| base);
+                let url = format!("{base}/{name}");
+                Self::Postgres { url, name }
+            }
+        }
+    }
+
+    /// What stands in the configuration.
+    pub fn url(&self) -> String {
+        match self {
+            Self::Sqlite(_) => "sqlite://turnpike.db".to_owned(),
+            Self::Postgres { url, .. } => url.clone(),
+        }
+    }
+
+    /// Runs statements that both stores understand, beside the service.
+    pub async fn execute(&self, sql: &str) {
+        match self {
+            Self::Sqlite(path) => {
+                let connection = rusqlite::Connection::open(path).unwrap();
+                connection.busy_timeout(std::time::Duration::from_secs(10)).unwrap();
+                connection.execute_batch(sql).unwrap();
+            }
+            Self::Postgres { url, .. } => connect(url).await.batch_execute(sql).await.unwrap(),
+        }
+    }
+
+    /// The one integer that a query gives.
+    pub async fn number(&self, sql: &str) -> i64 {
+        match self {
+            Self::Sqlite(path) => {
+                let connection = rusqlite::Connection::open(path).unwrap();
+                connection.busy_timeout(std::time::Duration::from_secs(10)).unwrap();
+                connection.query_row(sql, [], |row| row.get(0)).unwrap()
+            }
+            Self::Postgres { url, .. } => {
+                let sql = format!("SELECT ({sql})::BIGINT");
+                connect(url).await.query_one(&sql, &[]).await.unwrap().get(0)
+            }
+        }
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let Self::Postgres { name, .. } = self else { return };
+        let name = name.clone();
+        // A runtime of its own: this may run inside one.
+        let dropping = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let admin = connect(&cluster()).await;
+                let drop = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
+                let _gone = admin.batch_execute(&drop).await;
+            });
+        });
+        let _ended = dropping.join();
+    }
+}

@@ -1,0 +1,31 @@
+//! The service as its callers and operators see it: the real binary, over HTTP, on both stores.
+//!
+//! Each test starts a process of its own on a fresh database with a stand-in provider beside it, and the books
+//! are audited when it ends. Rows of the fault matrix stand above the tests that cover them. The tests on
+//! PostgreSQL need `TURNPIKE_TEST_POSTGRES_URL` (see `scripts/postgres-for-tests`) and fail without it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::as_conversions,
+    clippy::float_arithmetic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::large_futures,
+    clippy::let_underscore_must_use,
+    clippy::missing_panics_doc,
+    clippy::wildcard_enum_match_arm,
+    clippy::map_err_ignore,
+    clippy::too_many_lines,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    unreachable_pub,
+    reason = "a test fails by panicking, and nothing here touches money in production"
+)]
+
+mod harness;
+
+mod idempotency;
+mod money;
+mod streams;
