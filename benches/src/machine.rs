@@ -50,6 +50,22 @@ pub fn filesystem(directory: &Path) -> Result<String> {
     ))
 }
 
+/// Processor time of the whole machine so far, in nanoseconds, without idling and waiting.
+///
+/// # Errors
+/// When the kernel does not say.
+pub fn busy_ns() -> Result<u64> {
+    let stat = std::fs::read_to_string("/proc/stat")?;
+    // user nice system idle iowait irq softirq steal
+    let fields = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
+    let ticks: Vec<u64> = fields.map(|field| field.parse().unwrap_or_default()).collect();
+    let busy = [0, 1, 2, 5, 6, 7]
+        .iter()
+        .filter_map(|index| ticks.get(*index))
+        .sum::<u64>();
+    Ok(busy * (1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)))
+}
+
 /// Processor, memory and kernel in one line.
 pub fn describe() -> String {
     let field = |file: &str, name: &str| {

@@ -79,6 +79,7 @@ pub(crate) struct CallsConfig {
     pub(crate) max_stream_secs: i64,
     pub(crate) slow_reader_secs: u64,
     pub(crate) sweep_secs: u64,
+    pub(crate) hold_slack_secs: i64,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -236,6 +237,9 @@ impl Config {
         }
         if !(1..=86_400).contains(&self.calls.max_stream_secs) {
             return wrong("calls.max_stream_secs must be 1 to 86400");
+        }
+        if !(1..=86_400).contains(&self.calls.hold_slack_secs) {
+            return wrong("calls.hold_slack_secs must be 1 to 86400");
         }
         if self.store.queue == 0
             || self.store.max_batch == 0

@@ -78,10 +78,10 @@ impl Service {
             max_stored_bytes: config.calls.max_stored_bytes,
             max_stream_ms: config.calls.max_stream_secs.saturating_mul(1000),
             slow_reader_ms: config.calls.slow_reader_secs.saturating_mul(1000),
+            hold_slack_ms: config.calls.hold_slack_secs.saturating_mul(1000),
             calls_per_minute: config.limits.calls_per_minute,
             reads_per_minute: config.limits.reads_per_minute,
             mutations_per_minute: config.limits.mutations_per_minute,
-            ..AppSettings::default()
         };
         let shelf = Arc::new(Shelf::new(providers(&config)?));
         seed_prices(&*store, &*environment).await?;

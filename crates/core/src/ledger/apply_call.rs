@@ -20,6 +20,9 @@ pub(super) fn hold(step: &mut Step<'_>, new: &NewHold) -> Result<Outcome, Reject
     {
         return Ok(Outcome::Existing(subject));
     }
+    if step.books.holds.get(&(step.command.tenant, new.call)).is_some() {
+        return Err(Rejection::Mismatch("the call has a hold already"));
+    }
     if new.amount.is_negative() || new.base.is_negative() || new.base > new.amount {
         return Err(Rejection::NotPositive);
     }

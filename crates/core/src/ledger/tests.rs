@@ -284,6 +284,19 @@ fn a_call_is_held_captured_and_charged_once() {
 }
 
 #[test]
+fn a_call_has_one_hold() {
+    let mut bench = Bench::new();
+    bench.grant(Payer::Pool, 100).unwrap();
+    let hold = bench.new_hold(&Payer::Pool, 10);
+    bench.run(Action::Hold(Box::new(hold.clone()))).unwrap();
+    assert!(matches!(
+        bench.run(Action::Hold(Box::new(hold))),
+        Err(Rejection::Mismatch(_))
+    ));
+    assert_eq!(bench.balance(&Payer::Pool).held, Micros::new(10));
+}
+
+#[test]
 fn capture_of_a_released_hold_is_refused() {
     let mut bench = Bench::new();
     bench.grant(Payer::Pool, 100).unwrap();

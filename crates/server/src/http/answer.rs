@@ -79,7 +79,9 @@ pub(crate) fn chat_response(names: &HeaderNames, answer: Answer, sees_cost: bool
             let body = Body::new(UnsyncBoxBody::new(ChunkBody(chunks)));
             let mut streamed = response(body, "text/event-stream");
             // Tells proxies in front of the service not to collect the stream.
-            streamed.headers_mut().insert(NO_BUFFERING, HeaderValue::from_static("no"));
+            streamed
+                .headers_mut()
+                .insert(NO_BUFFERING, HeaderValue::from_static("no"));
             (streamed, receipt)
         }
     };

@@ -38,10 +38,8 @@ pub(crate) async fn read_json_body(
     may_be_empty: bool,
 ) -> Result<Bytes, ApiError> {
     let unsupported = |message: &str| ApiError::new(ErrorCode::UnsupportedMediaType, message);
-    if headers
-        .get(header::CONTENT_ENCODING)
-        .is_some_and(|encoding| encoding != "identity")
-    {
+    let mut encodings = headers.get_all(header::CONTENT_ENCODING).iter();
+    if encodings.any(|encoding| encoding != "identity") {
         return Err(unsupported("compressed bodies are not accepted"));
     }
     let declared = headers

@@ -176,6 +176,14 @@ fn attribution(app: &App, headers: &HeaderMap) -> Result<Option<Arc<str>>, ApiEr
         if value.as_str().is_none_or(|value| value.chars().count() > 200) {
             return refuse("must have string values of at most 200 characters");
         }
+        // A NUL stands in no text column, and nobody tags by control characters.
+        if key
+            .chars()
+            .chain(value.as_str().unwrap_or_default().chars())
+            .any(char::is_control)
+        {
+            return refuse("must not have control characters");
+        }
     }
     Ok(Some(text.into()))
 }

@@ -1,11 +1,10 @@
 //! The routes: which path is which use case.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{FromRequestParts, Path, Query, Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
 use http::{HeaderValue, StatusCode, header};
@@ -66,6 +65,24 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
 
 async fn not_found() -> ApiError {
     ApiError::new(ErrorCode::NotFound, "there is nothing at this path")
+}
+
+/// The parameters of a path; one that does not decode is no path of ours.
+struct Segments<T>(T);
+
+impl<T, S> FromRequestParts<S> for Segments<T>
+where
+    T: serde::de::DeserializeOwned + Send,
+    S: Send + Sync,
+{
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut http::request::Parts, state: &S) -> Result<Self, ApiError> {
+        match Path::from_request_parts(parts, state).await {
+            Ok(Path(segments)) => Ok(Self(segments)),
+            Err(_undecodable) => Err(not_found().await),
+        }
+    }
 }
 
 fn body_limits(app: &App) -> BodyLimits {
@@ -139,7 +156,7 @@ async fn models(State(app): AppState, request: Request) -> Answered {
 )]
 async fn execute(
     State(app): AppState,
-    Path((provider, endpoint)): Path<(String, String)>,
+    Segments((provider, endpoint)): Segments<(String, String)>,
     request: Request,
 ) -> Answered {
     let (parts, body) = request.into_parts();
@@ -307,7 +324,7 @@ fn call_id(text: &str) -> Result<CallId, ApiError> {
     security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "The call", body = openapi::CallEnvelope), Errors)
 )]
-async fn call(State(app): AppState, Path(id): Path<String>, request: Request) -> Answered {
+async fn call(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
     let (actor, _parts) = reading_actor(&app, request).await?;
     let call = app.service.reader.call(&actor, call_id(&id)?).await?;
     Ok(no_store(&json!({ "success": true, "call": call })))
@@ -326,7 +343,7 @@ struct ResultQuery {
     security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "A part of the answer", body = openapi::ResultPage), Errors)
 )]
-async fn call_result(State(app): AppState, Path(id): Path<String>, request: Request) -> Answered {
+async fn call_result(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
     let (actor, parts) = reading_actor(&app, request).await?;
     let query: ResultQuery = query(&parts)?;
     let (offset, limit) = (query.offset.unwrap_or(0), query.limit.unwrap_or(65_536));

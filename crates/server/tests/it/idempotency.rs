@@ -5,7 +5,9 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::harness::upstream::{answer, completion, tokens, well};
-use crate::harness::{CHAT, Gate, Reply, Setup, Site, Step, Store, TOOL, chat, chat_stream, eventually, micros, receipt};
+use crate::harness::{
+    CHAT, Gate, Reply, Setup, Site, Step, Store, TOOL, chat, chat_stream, eventually, micros, receipt,
+};
 use crate::on_both_stores;
 
 on_both_stores!(
@@ -26,7 +28,12 @@ on_both_stores!(
 fn same(first: &Reply, again: &Reply) {
     assert_eq!(first.status, again.status);
     assert_eq!(first.body, again.body);
-    for name in ["content-type", "x-svc-credits-charged", "x-svc-cost-usd", "x-svc-call-id"] {
+    for name in [
+        "content-type",
+        "x-svc-credits-charged",
+        "x-svc-cost-usd",
+        "x-svc-call-id",
+    ] {
         assert_eq!(first.header(name), again.header(name), "{name}");
     }
     assert_eq!(first.header("idempotent-replayed"), None);
@@ -89,7 +96,12 @@ async fn a_replay_is_byte_identical_and_free(store: Store) {
             assert_eq!(receipt(&again).1, now);
         }
         let id = first.header("x-svc-call-id").unwrap();
-        let result = site.get(&format!("/api/credits/calls/{id}/result")).send().await.expect(200).json();
+        let result = site
+            .get(&format!("/api/credits/calls/{id}/result"))
+            .send()
+            .await
+            .expect(200)
+            .json();
         if *path == CHAT {
             assert_eq!(result["content"].as_str().unwrap(), first.text());
         }
@@ -101,7 +113,12 @@ async fn a_replay_is_byte_identical_and_free(store: Store) {
 async fn a_changed_request_conflicts(store: Store) {
     let site = Site::new(store).await;
     let body = r#"{"model":"flat","messages":[{"role":"user","content":"hi"}],"temperature":1}"#;
-    let first = site.client.request(Method::POST, CHAT).bearer(&site.key).once("k").raw_json(body);
+    let first = site
+        .client
+        .request(Method::POST, CHAT)
+        .bearer(&site.key)
+        .once("k")
+        .raw_json(body);
     let first = first.send().await.expect(200);
     for changed in [
         r#"{"model":"dear","messages":[{"role":"user","content":"hi"}],"temperature":1}"#,
@@ -113,13 +130,23 @@ async fn a_changed_request_conflicts(store: Store) {
         r#"{"model":"unknown","messages":[{"role":"user","content":"hi"}]}"#,
         "not json",
     ] {
-        let call = site.client.request(Method::POST, CHAT).bearer(&site.key).once("k").raw_json(changed);
+        let call = site
+            .client
+            .request(Method::POST, CHAT)
+            .bearer(&site.key)
+            .once("k")
+            .raw_json(changed);
         let refused = call.send().await.refused(409, "IDEMPOTENCY_KEY_CONFLICT");
         assert_eq!(refused.header("x-should-retry"), Some("false"));
     }
     assert_eq!(site.upstream.count(), 1);
     assert_eq!(site.settled().await, micros("10") - 10_000);
-    let again = site.client.request(Method::POST, CHAT).bearer(&site.key).once("k").raw_json(body);
+    let again = site
+        .client
+        .request(Method::POST, CHAT)
+        .bearer(&site.key)
+        .once("k")
+        .raw_json(body);
     same(&first, &again.send().await);
 }
 
@@ -129,11 +156,18 @@ async fn keys_of_different_payers_and_workspaces_are_independent(store: Store) {
     site.grant("1", Some("alice"));
     site.grant("1", Some("bob"));
     let (other, other_key) = site.workspace("Other");
-    site.operate(&["credits", "grant", "--tenant", &other, "--usd", "1", "--reason", "test"]);
+    site.operate(&[
+        "credits", "grant", "--tenant", &other, "--usd", "1", "--reason", "test",
+    ]);
     let sandbox = site.new_key("sandbox", &[]);
     let body = chat("flat", "hi");
     let send = |key: &str, user: Option<&str>| {
-        let call = site.client.request(Method::POST, CHAT).bearer(key).once("shared").json(&body);
+        let call = site
+            .client
+            .request(Method::POST, CHAT)
+            .bearer(key)
+            .once("shared")
+            .json(&body);
         match user {
             Some(user) => call.paid_by(user),
             None => call,
@@ -158,28 +192,62 @@ async fn keys_of_different_payers_and_workspaces_are_independent(store: Store) {
     assert_eq!(bodies.len(), 5, "a stored body was shown to someone else");
     // Another key of the same workspace shares the namespace, another route does not.
     let second = site.new_key("secret", &[]);
-    assert_eq!(send(&second, None).await.expect(200).header("idempotent-replayed"), Some("true"));
-    let tool = site.post(TOOL, &json!({})).once("shared").send().await.expect(200);
+    assert_eq!(
+        send(&second, None)
+            .await
+            .expect(200)
+            .header("idempotent-replayed"),
+        Some("true")
+    );
+    let tool = site
+        .post(TOOL, &json!({}))
+        .once("shared")
+        .send()
+        .await
+        .expect(200);
     assert_eq!(tool.header("idempotent-replayed"), None);
     assert_eq!(site.upstream.count(), 5);
 }
 
 // Fault matrix 33
 async fn a_key_stays_free_when_nothing_was_dispatched(store: Store) {
-    let site = Setup::new(store).grant(Some("0.01")).set("limits.calls_per_minute", 7).start().await;
+    let site = Setup::new(store)
+        .grant(Some("0.01"))
+        .set("limits.calls_per_minute", 7)
+        .start()
+        .await;
     let body = chat("flat", "hi");
     let send = |key: &str, body: &serde_json::Value| {
-        site.client.request(Method::POST, CHAT).bearer(key).once("k").json(body).send()
+        site.client
+            .request(Method::POST, CHAT)
+            .bearer(key)
+            .once("k")
+            .json(body)
+            .send()
     };
-    send(&site.key, &json!({ "model": "flat" })).await.refused(400, "VALIDATION_ERROR");
-    send(&site.key, &chat("nothing", "hi")).await.refused(400, "MODEL_NOT_SUPPORTED");
-    send(&site.key, &chat("unpriced", "hi")).await.refused(503, "PRICE_UNAVAILABLE");
-    send("svc_sk_live_wrong", &body).await.refused(401, "INVALID_CREDENTIAL");
-    send(&site.key, &chat("dear", "hi")).await.refused(402, "INSUFFICIENT_CREDITS");
+    send(&site.key, &json!({ "model": "flat" }))
+        .await
+        .refused(400, "VALIDATION_ERROR");
+    send(&site.key, &chat("nothing", "hi"))
+        .await
+        .refused(400, "MODEL_NOT_SUPPORTED");
+    send(&site.key, &chat("unpriced", "hi"))
+        .await
+        .refused(503, "PRICE_UNAVAILABLE");
+    send("svc_sk_live_wrong", &body)
+        .await
+        .refused(401, "INVALID_CREDENTIAL");
+    send(&site.key, &chat("dear", "hi"))
+        .await
+        .refused(402, "INSUFFICIENT_CREDITS");
     let limited = site.new_key("secret", &[]);
     for _ in 0..7 {
         let other = site.client.request(Method::POST, CHAT).bearer(&limited);
-        other.json(&json!({})).send().await.refused(400, "VALIDATION_ERROR");
+        other
+            .json(&json!({}))
+            .send()
+            .await
+            .refused(400, "VALIDATION_ERROR");
     }
     send(&limited, &body).await.refused(429, "RATE_LIMITED");
     assert_eq!(site.upstream.count(), 0);
@@ -187,20 +255,33 @@ async fn a_key_stays_free_when_nothing_was_dispatched(store: Store) {
     assert_eq!(reply.header("idempotent-replayed"), None);
     assert_eq!((site.upstream.count(), site.settled().await), (1, 0));
     // A connection that was refused sent nothing either.
-    assert_eq!(send(&site.key, &body).await.expect(200).header("idempotent-replayed"), Some("true"));
+    assert_eq!(
+        send(&site.key, &body)
+            .await
+            .expect(200)
+            .header("idempotent-replayed"),
+        Some("true")
+    );
 }
 
 // Fault matrix 34
 async fn a_failure_of_the_provider_is_stored_and_replayed(store: Store) {
     let site = Site::new(store).await;
-    for (index, (status, expected, code)) in
-        [(500, 502, "UPSTREAM_ERROR"), (400, 400, "VALIDATION_ERROR"), (429, 502, "UPSTREAM_ERROR")].into_iter().enumerate()
+    for (index, (status, expected, code)) in [
+        (500, 502, "UPSTREAM_ERROR"),
+        (400, 400, "VALIDATION_ERROR"),
+        (429, 502, "UPSTREAM_ERROR"),
+    ]
+    .into_iter()
+    .enumerate()
     {
-        site.upstream.always(vec![answer(status, &[], br#"{"error":{"message":"so it is"}}"#)]);
+        site.upstream
+            .always(vec![answer(status, &[], br#"{"error":{"message":"so it is"}}"#)]);
         let key = format!("fails-{index}");
         for body in [chat("flat", "hi"), chat_stream("flat", "hi")] {
             let key = format!("{key}-{}", body["stream"]);
-            site.upstream.always(vec![answer(status, &[], br#"{"error":{"message":"so it is"}}"#)]);
+            site.upstream
+                .always(vec![answer(status, &[], br#"{"error":{"message":"so it is"}}"#)]);
             let first = site.chat(&body).once(&key).send().await.refused(expected, code);
             assert_eq!(first.header("x-svc-credits-charged"), Some("0"));
             let count = site.upstream.count();
@@ -238,17 +319,33 @@ async fn an_answer_that_is_no_longer_kept_is_gone_and_not_charged_again(store: S
     let site = Site::new(store).await;
     let body = chat("flat", "hi");
     let first = site.chat(&body).once("old").send().await.expect(200);
-    let stream = site.chat(&chat_stream("flat", "hi")).once("old-stream").send().await.expect(200);
+    let stream = site
+        .chat(&chat_stream("flat", "hi"))
+        .once("old-stream")
+        .send()
+        .await
+        .expect(200);
     site.finished_call(stream.header("x-svc-call-id").unwrap()).await;
-    for change in ["UPDATE outcomes SET expires_at = 1", "UPDATE outcomes SET body = NULL"] {
+    for change in [
+        "UPDATE outcomes SET expires_at = 1",
+        "UPDATE outcomes SET body = NULL",
+    ] {
         site.database.execute(change).await;
         for (key, body) in [("old", &body), ("old-stream", &chat_stream("flat", "hi"))] {
-            let gone = site.chat(body).once(key).send().await.refused(410, "RESULT_EXPIRED");
+            let gone = site
+                .chat(body)
+                .once(key)
+                .send()
+                .await
+                .refused(410, "RESULT_EXPIRED");
             assert!(gone.json()["callId"].is_string());
         }
     }
     let id = first.header("x-svc-call-id").unwrap();
-    site.get(&format!("/api/credits/calls/{id}/result")).send().await.refused(410, "RESULT_EXPIRED");
+    site.get(&format!("/api/credits/calls/{id}/result"))
+        .send()
+        .await
+        .refused(410, "RESULT_EXPIRED");
     assert_eq!(site.call(id).await["chargedUsd"], "0.01");
     assert_eq!(site.upstream.count(), 2);
     assert_eq!(site.settled().await, micros("9.98"));
@@ -266,7 +363,14 @@ async fn a_revoked_or_expired_key_cannot_replay(store: Store) {
         (issued["key"].as_str().unwrap().to_owned(), id)
     };
     let (revoked, id) = issue(&[]);
-    let send = |key: &str| site.client.request(Method::POST, CHAT).bearer(key).once("k").json(&body).send();
+    let send = |key: &str| {
+        site.client
+            .request(Method::POST, CHAT)
+            .bearer(key)
+            .once("k")
+            .json(&body)
+            .send()
+    };
     let first = send(&revoked).await.expect(200);
     site.operate(&["key", "revoke", "--tenant", &site.tenant, &id]);
     let refused = eventually("the key is refused", || async {
@@ -285,7 +389,11 @@ async fn a_revoked_or_expired_key_cannot_replay(store: Store) {
         Store::Sqlite => format!("x'{hex}'"),
         Store::Postgres => format!("'{id}'"),
     };
-    site.database.execute(&format!("UPDATE api_keys SET expires_at = 1 WHERE key_id = {one}")).await;
+    site.database
+        .execute(&format!(
+            "UPDATE api_keys SET expires_at = 1 WHERE key_id = {one}"
+        ))
+        .await;
     let refused = eventually("the key is refused", || async {
         let reply = send(&short).await;
         (reply.status != 200).then_some(reply)
@@ -299,8 +407,14 @@ async fn a_revoked_or_expired_key_cannot_replay(store: Store) {
 async fn a_key_is_required_when_the_workspace_says_so(store: Store) {
     let site = Site::new(store).await;
     site.chat(&chat("flat", "hi")).send().await.expect(200);
-    let put = site.client.request(Method::PUT, "/api/credits/tenants/me/settings").bearer(&site.key);
-    put.json(&json!({ "requireIdempotencyKey": true })).send().await.expect(200);
+    let put = site
+        .client
+        .request(Method::PUT, "/api/credits/tenants/me/settings")
+        .bearer(&site.key);
+    put.json(&json!({ "requireIdempotencyKey": true }))
+        .send()
+        .await
+        .expect(200);
     eventually("the setting is in force", || async {
         let reply = site.chat(&chat("flat", "hi")).send().await;
         (reply.code() == "IDEMPOTENCY_KEY_REQUIRED" && reply.status == 400).then_some(())
@@ -311,7 +425,10 @@ async fn a_key_is_required_when_the_workspace_says_so(store: Store) {
 
 // Fault matrix 38, 41
 async fn an_answer_too_long_to_keep_is_gone(store: Store) {
-    let site = Setup::new(store).set("calls.max_stored_bytes", 1_500_000).start().await;
+    let site = Setup::new(store)
+        .set("calls.max_stored_bytes", 1_500_000)
+        .start()
+        .await;
     for (length, kept) in [(1_200_000, true), (1_600_000, false)] {
         site.upstream.script(move |seen| {
             let mut steps = vec![completion(seen.number, &tokens(1, 1))];

@@ -26,6 +26,17 @@
 
 mod harness;
 
+mod auth;
+#[cfg(feature = "failpoints")]
+mod crash;
 mod idempotency;
+mod kills;
+mod lifecycle;
 mod money;
+mod sandbox;
+mod secrets;
+mod shared;
 mod streams;
+mod transport;
+mod upstream_faults;
+mod validation;

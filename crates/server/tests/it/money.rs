@@ -6,7 +6,8 @@ use tokio::task::JoinSet;
 
 use crate::harness::upstream::{completion, tokens};
 use crate::harness::{
-    CHAT, Client, Setup, Site, Step, Store, TOOL, chat, chat_stream, credits, micros, micros_of_credits, receipt,
+    CHAT, Client, Setup, Site, Step, Store, TOOL, chat, chat_stream, credits, micros, micros_of_credits,
+    receipt,
 };
 use crate::on_both_stores;
 
@@ -70,13 +71,26 @@ async fn headers_say_what_the_ledger_says(store: Store) {
         let call = site.call(reply.header("x-svc-call-id").unwrap()).await;
         assert_eq!(call["status"], "completed");
         assert_eq!(micros(call["chargedUsd"].as_str().unwrap()), price);
-        let entries = site.get("/api/credits/ledger?limit=1").send().await.expect(200).json();
+        let entries = site
+            .get("/api/credits/ledger?limit=1")
+            .send()
+            .await
+            .expect(200)
+            .json();
         let entry = &entries["data"][0];
-        assert_eq!(micros(entry["amountUsd"].as_str().unwrap().trim_start_matches('-')), price);
+        assert_eq!(
+            micros(entry["amountUsd"].as_str().unwrap().trim_start_matches('-')),
+            price
+        );
         assert_eq!(micros(entry["balanceUsd"].as_str().unwrap()), balance);
         assert_eq!(entry["callId"], call["callId"]);
     }
-    let usage = site.get("/api/credits/usage?groupBy=model").send().await.expect(200).json();
+    let usage = site
+        .get("/api/credits/usage?groupBy=model")
+        .send()
+        .await
+        .expect(200)
+        .json();
     assert_eq!(usage["data"][0]["calls"], 5);
     assert_eq!(
         micros(usage["data"][0]["chargedUsd"].as_str().unwrap()),
@@ -96,9 +110,16 @@ async fn a_balance_for_seven_calls_admits_exactly_seven(store: Store) {
     assert_eq!((admitted, refused), (7, 193));
     assert_eq!(site.upstream.count(), 7);
     assert_eq!(site.settled().await, 0);
-    let reply = site.chat(&chat("flat", "hi")).send().await.refused(402, "INSUFFICIENT_CREDITS");
+    let reply = site
+        .chat(&chat("flat", "hi"))
+        .send()
+        .await
+        .refused(402, "INSUFFICIENT_CREDITS");
     let body = reply.json();
-    assert_eq!((&body["requiredCredits"], &body["availableCredits"]), (&json!("10"), &json!("0")));
+    assert_eq!(
+        (&body["requiredCredits"], &body["availableCredits"]),
+        (&json!("10"), &json!("0"))
+    );
     assert!(body["hint"].is_string());
     assert_eq!(reply.header("x-should-retry"), Some("false"));
     assert_eq!(reply.header("x-svc-credits-charged"), Some("0"));
@@ -135,18 +156,37 @@ async fn a_tool_costs_its_price_and_its_body_says_so(store: Store) {
         } else {
             json!({ "did": seen.path, "args": seen.json() })
         };
-        vec![crate::harness::upstream::answer(200, &[], body.to_string().as_bytes())]
+        vec![crate::harness::upstream::answer(
+            200,
+            &[],
+            body.to_string().as_bytes(),
+        )]
     });
     let mut balance = micros("10");
     for (path, args, price, dollars) in [
         (TOOL, json!({ "id": "a" }), 8000, "0.008"),
-        ("/api/wrapped/credits/tools/units", json!({ "count": 7 }), 14_000, "0.014"),
+        (
+            "/api/wrapped/credits/tools/units",
+            json!({ "count": 7 }),
+            14_000,
+            "0.014",
+        ),
         ("/api/wrapped/credits/tools/units", json!({ "count": 0 }), 0, "0"),
         // The quote is a fraction of a µUSD more than this; charges round up.
         ("/api/wrapped/credits/tools/live", json!({}), 123_457, "0.123457"),
-        ("/api/wrapped/credits/tools/item", json!({ "id": "x y/z" }), 1000, "0.001"),
+        (
+            "/api/wrapped/credits/tools/item",
+            json!({ "id": "x y/z" }),
+            1000,
+            "0.001",
+        ),
     ] {
-        let reply = site.post(path, &args).once(&format!("{path}{args}").replace(' ', "")).send().await.expect(200);
+        let reply = site
+            .post(path, &args)
+            .once(&format!("{path}{args}").replace(' ', ""))
+            .send()
+            .await
+            .expect(200);
         balance -= price;
         assert_eq!(receipt(&reply), (price, balance), "{path}");
         let body = reply.json();
@@ -160,12 +200,25 @@ async fn a_tool_costs_its_price_and_its_body_says_so(store: Store) {
     }
     assert_eq!(site.upstream.last().path, "/v1/items/x%20y%2Fz");
     let before = site.upstream.count();
-    site.post(TOOL, &json!({})).send().await.refused(400, "IDEMPOTENCY_KEY_REQUIRED");
-    let wrong = site.post("/api/wrapped/credits/tools/units", &json!({ "count": -1 })).once("w");
+    site.post(TOOL, &json!({}))
+        .send()
+        .await
+        .refused(400, "IDEMPOTENCY_KEY_REQUIRED");
+    let wrong = site
+        .post("/api/wrapped/credits/tools/units", &json!({ "count": -1 }))
+        .once("w");
     let details = wrong.send().await.refused(400, "VALIDATION_ERROR").json();
     assert_eq!(details["details"][0]["path"], "/count");
-    site.upstream.script(|_| vec![crate::harness::upstream::answer(200, &[], br#"{"usd":"1.000001"}"#)]);
-    let live = site.post("/api/wrapped/credits/tools/live", &json!({})).once("too-dear");
+    site.upstream.script(|_| {
+        vec![crate::harness::upstream::answer(
+            200,
+            &[],
+            br#"{"usd":"1.000001"}"#,
+        )]
+    });
+    let live = site
+        .post("/api/wrapped/credits/tools/live", &json!({}))
+        .once("too-dear");
     live.send().await.refused(503, "PRICE_UNAVAILABLE");
     assert_eq!(site.upstream.count(), before + 1);
     assert_eq!(site.settled().await, balance);
@@ -174,9 +227,19 @@ async fn a_tool_costs_its_price_and_its_body_says_so(store: Store) {
 // Fault matrix 7
 async fn a_free_call_charges_nothing_and_keeps_its_key(store: Store) {
     let site = Setup::new(store).grant(None).start().await;
-    let first = site.chat(&chat("free", "hi")).once("free").send().await.expect(200);
+    let first = site
+        .chat(&chat("free", "hi"))
+        .once("free")
+        .send()
+        .await
+        .expect(200);
     assert_eq!(receipt(&first), (0, 0));
-    let again = site.chat(&chat("free", "hi")).once("free").send().await.expect(200);
+    let again = site
+        .chat(&chat("free", "hi"))
+        .once("free")
+        .send()
+        .await
+        .expect(200);
     assert_eq!(again.header("idempotent-replayed"), Some("true"));
     assert_eq!(again.body, first.body);
     assert_eq!(site.upstream.count(), 1);
@@ -202,28 +265,54 @@ async fn an_end_user_pays_with_markup_and_the_pool_without(store: Store) {
     let site = Site::new(store).await;
     site.grant("1", Some("alice"));
     let settings = json!({ "pricing": { "global": { "markupBps": 2500, "flatMarkupUsdc": "0.001" } } });
-    let put = site.client.request(Method::PUT, "/api/credits/tenants/me/settings");
+    let put = site
+        .client
+        .request(Method::PUT, "/api/credits/tenants/me/settings");
     put.bearer(&site.key).json(&settings).send().await.expect(200);
     // Keys and workspaces may be taken from memory for a second.
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
-    let reply = site.chat(&chat("flat", "hi")).paid_by("alice").send().await.expect(200);
+    let reply = site
+        .chat(&chat("flat", "hi"))
+        .paid_by("alice")
+        .send()
+        .await
+        .expect(200);
     assert_eq!(receipt(&reply), (13_500, micros("0.9865")));
     let call = site.call(reply.header("x-svc-call-id").unwrap()).await;
-    assert_eq!((&call["chargedUsd"], &call["marginUsd"]), (&json!("0.0135"), &json!("0.0035")));
+    assert_eq!(
+        (&call["chargedUsd"], &call["marginUsd"]),
+        (&json!("0.0135"), &json!("0.0035"))
+    );
     assert_eq!(call["externalUserId"], "alice");
     let pool = site.chat(&chat("flat", "hi")).send().await.expect(200);
     assert_eq!(receipt(&pool), (10_000, micros("9.99")));
     let shown = site.balance_of("alice").await;
     assert_eq!(shown["usd"], "0.9865");
-    let usage = site.get("/api/credits/usage?groupBy=endUser&externalUserId=alice").send().await.expect(200);
+    let usage = site
+        .get("/api/credits/usage?groupBy=endUser&externalUserId=alice")
+        .send()
+        .await
+        .expect(200);
     assert_eq!(usage.json()["data"][0]["marginUsd"], "0.0035");
-    let stream = site.chat(&chat_stream("flat", "hi")).paid_by("alice").send().await.expect(200);
+    let stream = site
+        .chat(&chat_stream("flat", "hi"))
+        .paid_by("alice")
+        .send()
+        .await
+        .expect(200);
     assert_eq!(receipt(&stream), (13_500, micros("0.973")));
     site.grant("0.0135", Some("poor"));
-    site.chat(&chat("flat", "hi")).paid_by("poor").send().await.expect(200);
+    site.chat(&chat("flat", "hi"))
+        .paid_by("poor")
+        .send()
+        .await
+        .expect(200);
     let refused = site.chat(&chat("flat", "hi")).paid_by("poor").send().await;
     let refused = refused.refused(402, "INSUFFICIENT_CREDITS").json();
-    assert_eq!((&refused["requiredCredits"], &refused["availableCredits"]), (&json!("13.5"), &json!("0")));
+    assert_eq!(
+        (&refused["requiredCredits"], &refused["availableCredits"]),
+        (&json!("13.5"), &json!("0"))
+    );
 }
 
 // Fault matrix 148
@@ -231,7 +320,11 @@ async fn end_users_are_told_apart_by_case(store: Store) {
     let site = Site::new(store).await;
     site.grant("1", Some("User"));
     site.grant("2", Some("user"));
-    site.chat(&chat("flat", "hi")).paid_by("User").send().await.expect(200);
+    site.chat(&chat("flat", "hi"))
+        .paid_by("User")
+        .send()
+        .await
+        .expect(200);
     assert_eq!(site.balance_of("User").await["usd"], "0.99");
     assert_eq!(site.balance_of("user").await["usd"], "2");
     for unknown in ["USER", "user2", "nobody"] {
@@ -253,7 +346,8 @@ async fn a_hold_shows_while_the_call_runs(store: Store) {
     let site = Setup::new(store).grant(Some("0.03")).start().await;
     let gate = crate::harness::Gate::new();
     let held = gate.clone();
-    site.upstream.script(move |seen| vec![Step::Wait(held.clone()), completion(seen.number, &tokens(1, 1))]);
+    site.upstream
+        .script(move |seen| vec![Step::Wait(held.clone()), completion(seen.number, &tokens(1, 1))]);
     let first = tokio::spawn(site.chat(&chat("tokens", "hi")).send());
     let running = crate::harness::eventually("credits are held", || async {
         let balance = site.balance().await;
@@ -264,8 +358,15 @@ async fn a_hold_shows_while_the_call_runs(store: Store) {
     // The bound: every byte of the body a token and 64 for the template, and the model's longest answer.
     assert!((2000..2400).contains(&held), "{held}");
     assert_eq!(running["usd"], "0.03");
-    assert_eq!(micros(running["availableUsd"].as_str().unwrap()), micros("0.03") - held);
-    let refused = site.chat(&chat("dear", "hi")).send().await.refused(402, "INSUFFICIENT_CREDITS");
+    assert_eq!(
+        micros(running["availableUsd"].as_str().unwrap()),
+        micros("0.03") - held
+    );
+    let refused = site
+        .chat(&chat("dear", "hi"))
+        .send()
+        .await
+        .refused(402, "INSUFFICIENT_CREDITS");
     let available = refused.json()["availableCredits"].as_str().unwrap().to_owned();
     assert_eq!(micros_of_credits(&available), micros("0.03") - held);
     gate.open();
@@ -279,9 +380,13 @@ async fn a_price_change_reaches_new_calls_only(store: Store) {
     let site = Site::new(store).await;
     let gate = crate::harness::Gate::new();
     let held = gate.clone();
-    site.upstream.script(move |seen| vec![Step::Wait(held.clone()), completion(seen.number, &tokens(1, 1))]);
+    site.upstream
+        .script(move |seen| vec![Step::Wait(held.clone()), completion(seen.number, &tokens(1, 1))]);
     let running = tokio::spawn(site.chat(&chat("flat", "hi")).send());
-    crate::harness::eventually("the call was sent", || async { (site.upstream.count() == 1).then_some(()) }).await;
+    crate::harness::eventually("the call was sent", || async {
+        (site.upstream.count() == 1).then_some(())
+    })
+    .await;
     let file = site.data.join("dearer.toml");
     let text = "[[models]]\nprovider = \"up\"\nmodel = \"flat\"\nmax_output_tokens = 1000\n\
                 rates = { input = \"0\", output = \"0\", per_call = \"0.05\" }\n";

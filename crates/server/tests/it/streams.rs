@@ -10,7 +10,8 @@ use crate::harness::upstream::{
     answer, find, sse_content, sse_done, sse_event, sse_head, sse_usage, stream, tokens, well,
 };
 use crate::harness::{
-    CHAT, Gate, Setup, Site, Step, Store, chat, chat_stream, eventually, micros, raw_open, read_reply, receipt,
+    CHAT, Gate, Setup, Site, Step, Store, chat, chat_stream, eventually, micros, raw_open, read_reply,
+    receipt,
 };
 use crate::on_both_stores;
 
@@ -41,7 +42,12 @@ async fn a_stream_is_captured_before_its_first_byte_and_not_buffered(store: Stor
     let gates = [Gate::new(), Gate::new()];
     let held = gates.clone();
     site.upstream.script(move |_| {
-        let mut steps = vec![sse_head(), sse_content("one"), Step::Wait(held[0].clone()), sse_content("two")];
+        let mut steps = vec![
+            sse_head(),
+            sse_content("one"),
+            Step::Wait(held[0].clone()),
+            sse_content("two"),
+        ];
         steps.push(Step::Wait(held[1].clone()));
         steps.push(sse_usage(&tokens(10, 5)));
         steps.extend(sse_done());
@@ -64,12 +70,19 @@ async fn a_stream_is_captured_before_its_first_byte_and_not_buffered(store: Stor
     gates[0].open();
     let second = reply.chunk().await.unwrap();
     assert!(find(&second, b"two").is_some());
-    assert!(sent.elapsed() < Duration::from_millis(500), "{:?}", sent.elapsed());
+    assert!(
+        sent.elapsed() < Duration::from_millis(500),
+        "{:?}",
+        sent.elapsed()
+    );
     gates[1].open();
     let rest = reply.finish().await;
     assert!(rest.text().ends_with("data: [DONE]\n\n"), "{}", rest.text());
     let call = site.finished_call(&call).await;
-    assert_eq!((&call["status"], &call["refundedUsd"]), (&json!("completed"), &json!("0")));
+    assert_eq!(
+        (&call["status"], &call["refundedUsd"]),
+        (&json!("completed"), &json!("0"))
+    );
     assert_eq!(site.settled().await, balance);
 }
 
@@ -107,7 +120,11 @@ async fn came_back(site: &Site, key: &str, body: &Value) {
     .await
     .expect(200);
     assert_eq!(again.header("idempotent-replayed"), Some("true"));
-    assert!(again.text().contains("Hello") && again.text().contains("world"), "{}", again.text());
+    assert!(
+        again.text().contains("Hello") && again.text().contains("world"),
+        "{}",
+        again.text()
+    );
     if body["stream"] == true {
         assert!(again.text().ends_with("data: [DONE]\n\n"));
     }
@@ -128,7 +145,10 @@ async fn a_client_that_leaves_before_the_first_byte_is_billed_and_can_come_back(
             steps
         });
         let leaving = raw_open(&site.address(), &request(&site, "left", &body)).await;
-        eventually("the call was sent", || async { (site.upstream.count() == 1).then_some(()) }).await;
+        eventually("the call was sent", || async {
+            (site.upstream.count() == 1).then_some(())
+        })
+        .await;
         drop(leaving);
         tokio::time::sleep(Duration::from_millis(50)).await;
         gate.open();
@@ -159,7 +179,10 @@ async fn a_client_that_half_closes_still_gets_the_stream(store: Store) {
     let body = chat_stream("flat", "hi");
     let mut half = raw_open(&site.address(), &request(&site, "half", &body)).await;
     half.shutdown().await.unwrap();
-    eventually("the call was sent", || async { (site.upstream.count() == 1).then_some(()) }).await;
+    eventually("the call was sent", || async {
+        (site.upstream.count() == 1).then_some(())
+    })
+    .await;
     first.open();
     tokio::time::sleep(Duration::from_millis(50)).await;
     second.open();
@@ -176,7 +199,8 @@ async fn a_stream_that_dies_ends_with_an_error_event_and_a_refund(store: Store) 
     let site = Site::new(store).await;
     for (key, settlement) in [("dies-fixed", "fixed"), ("dies-usage", "usage")] {
         settle_by(&site, settlement).await;
-        site.upstream.script(|_| vec![sse_head(), sse_content("12345"), sse_content("67"), Step::Close]);
+        site.upstream
+            .script(|_| vec![sse_head(), sse_content("12345"), sse_content("67"), Step::Close]);
         let before = site.settled().await;
         let body = chat_stream("tokens", "hi");
         let reply = site.chat(&body).once(key).send().await.expect(200);
@@ -187,7 +211,10 @@ async fn a_stream_that_dies_ends_with_an_error_event_and_a_refund(store: Store) 
         assert_eq!(event["error"]["code"], "UPSTREAM_ERROR");
         assert!(!reply.text().contains("[DONE]"));
         let call = site.call(reply.header("x-svc-call-id").unwrap()).await;
-        assert_eq!((&call["status"], &call["failure"]), (&json!("interrupted"), &json!("UPSTREAM_ERROR")));
+        assert_eq!(
+            (&call["status"], &call["failure"]),
+            (&json!("interrupted"), &json!("UPSTREAM_ERROR"))
+        );
         // Kept: the bound of the prompt, and at most a token for each of the seven bytes that came.
         let refunded = micros(call["refundedUsd"].as_str().unwrap());
         assert_eq!(refunded, (1000 - 7) * 2, "{call:#}");
@@ -207,7 +234,11 @@ async fn a_stream_that_dies_ends_with_an_error_event_and_a_refund(store: Store) 
 async fn a_stream_that_carries_an_error_event_ends_and_is_refunded(store: Store) {
     let site = Site::new(store).await;
     site.upstream.script(|_| {
-        let mut steps = vec![sse_head(), sse_content("part"), sse_event(r#"{"error":{"message":"overloaded"}}"#)];
+        let mut steps = vec![
+            sse_head(),
+            sse_content("part"),
+            sse_event(r#"{"error":{"message":"overloaded"}}"#),
+        ];
         steps.extend(sse_done());
         steps
     });
@@ -216,13 +247,20 @@ async fn a_stream_that_carries_an_error_event_ends_and_is_refunded(store: Store)
     let call = site.finished_call(reply.header("x-svc-call-id").unwrap()).await;
     assert_eq!(call["status"], "interrupted");
     assert_eq!(micros(call["refundedUsd"].as_str().unwrap()), (1000 - 4) * 2);
-    assert_eq!(site.settled().await, micros("10") - micros(call["costUsd"].as_str().unwrap()));
+    assert_eq!(
+        site.settled().await,
+        micros("10") - micros(call["costUsd"].as_str().unwrap())
+    );
 }
 
 // Fault matrix 67
 async fn a_failure_before_the_first_byte_is_an_ordinary_error(store: Store) {
     let site = Site::new(store).await;
-    let error_event = vec![sse_head(), sse_event(r#"{"error":{"message":"no"}}"#), crate::harness::upstream::sse_end()];
+    let error_event = vec![
+        sse_head(),
+        sse_event(r#"{"error":{"message":"no"}}"#),
+        crate::harness::upstream::sse_end(),
+    ];
     for steps in [
         vec![answer(500, &[], b"{}")],
         vec![answer(503, &[], b"")],
@@ -232,7 +270,11 @@ async fn a_failure_before_the_first_byte_is_an_ordinary_error(store: Store) {
         vec![sse_head(), crate::harness::upstream::sse_end()],
     ] {
         site.upstream.always(steps);
-        let reply = site.chat(&chat_stream("flat", "hi")).send().await.refused(502, "UPSTREAM_ERROR");
+        let reply = site
+            .chat(&chat_stream("flat", "hi"))
+            .send()
+            .await
+            .refused(502, "UPSTREAM_ERROR");
         assert_eq!(reply.header("content-type"), Some("application/json"));
         assert_eq!(reply.header("x-svc-credits-charged"), Some("0"));
     }
@@ -248,7 +290,10 @@ async fn a_stream_without_usage_costs_its_authorised_amount(store: Store) {
         let before = site.settled().await;
         let reply = site.chat(&chat_stream("tokens", "hi")).send().await.expect(200);
         let call = site.finished_call(reply.header("x-svc-call-id").unwrap()).await;
-        assert_eq!((&call["usage"], &call["refundedUsd"]), (&Value::Null, &json!("0")));
+        assert_eq!(
+            (&call["usage"], &call["refundedUsd"]),
+            (&Value::Null, &json!("0"))
+        );
         assert_eq!(site.settled().await, before - receipt(&reply).0);
     }
 }
@@ -267,7 +312,10 @@ async fn the_usage_chunk_is_asked_for_and_shown_only_on_request(store: Store) {
             body["stream_options"] = options.clone();
         }
         let reply = site.chat(&body).send().await.expect(200);
-        assert_eq!(site.upstream.last().json()["stream_options"]["include_usage"], true);
+        assert_eq!(
+            site.upstream.last().json()["stream_options"]["include_usage"],
+            true
+        );
         assert_eq!(reply.text().contains("prompt_tokens"), shown, "{options}");
         assert!(reply.text().ends_with("data: [DONE]\n\n"));
         let call = site.finished_call(reply.header("x-svc-call-id").unwrap()).await;
@@ -283,17 +331,29 @@ async fn a_stream_request_that_is_answered_otherwise_is_refused_free_of_charge(s
         vec![answer(200, &[("content-type", "text/html")], b"<html>")],
     ] {
         site.upstream.always(steps);
-        site.chat(&chat_stream("flat", "hi")).send().await.refused(502, "UPSTREAM_ERROR");
+        site.chat(&chat_stream("flat", "hi"))
+            .send()
+            .await
+            .refused(502, "UPSTREAM_ERROR");
     }
     // And an event stream where JSON was asked for.
     site.upstream.always(stream(&tokens(1, 1)));
-    site.chat(&chat("flat", "hi")).send().await.refused(502, "UPSTREAM_ERROR");
+    site.chat(&chat("flat", "hi"))
+        .send()
+        .await
+        .refused(502, "UPSTREAM_ERROR");
     assert_eq!(site.settled().await, micros("10"));
 }
 
 async fn settle_by(site: &Site, settlement: &str) {
-    let put = site.client.request(Method::PUT, "/api/credits/tenants/me/settings").bearer(&site.key);
-    put.json(&json!({ "streamSettlement": settlement })).send().await.expect(200);
+    let put = site
+        .client
+        .request(Method::PUT, "/api/credits/tenants/me/settings")
+        .bearer(&site.key);
+    put.json(&json!({ "streamSettlement": settlement }))
+        .send()
+        .await
+        .expect(200);
     // Workspaces may be taken from memory for a second.
     tokio::time::sleep(Duration::from_millis(1100)).await;
 }
@@ -313,7 +373,10 @@ async fn with_usage_settlement_a_stream_costs_what_the_same_call_costs(store: St
     assert_eq!(site.settled().await, before - cost);
     let refund = site.events("credits.refund.issued").pop().unwrap();
     assert_eq!(refund["data"]["kind"], "stream_true_up");
-    assert_eq!(micros(refund["data"]["amountUsd"].as_str().unwrap()), captured - cost);
+    assert_eq!(
+        micros(refund["data"]["amountUsd"].as_str().unwrap()),
+        captured - cost
+    );
 }
 
 // Fault matrix 39
@@ -325,9 +388,17 @@ async fn a_running_stream_is_in_progress_for_its_key(store: Store) {
     let mut running = site.chat(&body).once("k").open().await;
     running.chunk().await.unwrap();
     let call = running.header("x-svc-call-id").unwrap().to_owned();
-    let refused = site.chat(&body).once("k").send().await.refused(409, "IDEMPOTENCY_IN_PROGRESS");
+    let refused = site
+        .chat(&body)
+        .once("k")
+        .send()
+        .await
+        .refused(409, "IDEMPOTENCY_IN_PROGRESS");
     assert_eq!(refused.header("retry-after"), Some("1"));
-    let result = site.get(&format!("/api/credits/calls/{call}/result")).send().await;
+    let result = site
+        .get(&format!("/api/credits/calls/{call}/result"))
+        .send()
+        .await;
     result.refused(409, "IDEMPOTENCY_IN_PROGRESS");
     second.open();
     running.finish().await;
@@ -337,10 +408,20 @@ async fn a_running_stream_is_in_progress_for_its_key(store: Store) {
 // Fault matrix 73
 async fn a_stalled_stream_is_ended_with_an_error_event(store: Store) {
     let site = Setup::new(store).provider("idle_timeout_secs", 1).start().await;
-    site.upstream.always(vec![sse_head(), sse_content("x"), Step::Pause(Duration::from_secs(10))]);
+    site.upstream.always(vec![
+        sse_head(),
+        sse_content("x"),
+        Step::Pause(Duration::from_secs(10)),
+    ]);
     let reply = site.chat(&chat_stream("tokens", "hi")).send().await.expect(200);
     assert!(reply.text().contains("UPSTREAM_TIMEOUT"), "{}", reply.text());
     let call = site.finished_call(reply.header("x-svc-call-id").unwrap()).await;
-    assert_eq!((&call["status"], &call["failure"]), (&json!("interrupted"), &json!("UPSTREAM_TIMEOUT")));
-    assert_eq!(site.settled().await, micros("10") - micros(call["costUsd"].as_str().unwrap()));
+    assert_eq!(
+        (&call["status"], &call["failure"]),
+        (&json!("interrupted"), &json!("UPSTREAM_TIMEOUT"))
+    );
+    assert_eq!(
+        site.settled().await,
+        micros("10") - micros(call["costUsd"].as_str().unwrap())
+    );
 }

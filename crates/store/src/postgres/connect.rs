@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
-use tokio::task::JoinHandle;
+use tokio::sync::oneshot;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::{Client, Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -20,6 +20,9 @@ use crate::migrate;
 /// Held while the schema is migrated, so that processes that start together take turns.
 const MIGRATION_LOCK: i64 = 0x7475_726e_7069_6b65;
 
+/// How long a dropped connection may take to say goodbye.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 /// How to reach the server.
 #[derive(Clone)]
 pub(super) struct Target {
@@ -27,16 +30,10 @@ pub(super) struct Target {
     pub(super) tls: Option<MakeRustlsConnect>,
 }
 
-/// A connection and the task that drives it; the task ends with it.
+/// A connection; the task that drives it ends with it.
 pub(super) struct Connected {
     pub(super) client: Client,
-    driver: JoinHandle<()>,
-}
-
-impl Drop for Connected {
-    fn drop(&mut self) {
-        self.driver.abort();
-    }
+    _held: oneshot::Sender<()>,
 }
 
 impl Target {
@@ -77,28 +74,32 @@ impl Target {
     async fn handshake(&self) -> Result<Connected, tokio_postgres::Error> {
         if let Some(tls) = self.tls.clone() {
             let (client, connection) = self.config.connect(tls).await?;
-            Ok(Connected {
-                client,
-                driver: drive(connection),
-            })
+            Ok(drive(client, connection))
         } else {
             let (client, connection) = self.config.connect(NoTls).await?;
-            Ok(Connected {
-                client,
-                driver: drive(connection),
-            })
+            Ok(drive(client, connection))
         }
     }
 }
 
+/// Drives a connection until its client is dropped, and then only for as long as a farewell takes: a peer that has
+/// vanished does not keep it.
 fn drive(
+    client: Client,
     connection: impl Future<Output = Result<(), tokio_postgres::Error>> + Send + 'static,
-) -> JoinHandle<()> {
+) -> Connected {
+    let (held, dropped) = oneshot::channel();
     tokio::spawn(async move {
-        if let Err(error) = connection.await {
+        let mut connection = std::pin::pin!(connection);
+        let ended = tokio::select! {
+            ended = &mut connection => ended,
+            _ = dropped => tokio::time::timeout(FAREWELL, connection).await.unwrap_or(Ok(())),
+        };
+        if let Err(error) = ended {
             tracing::debug!(%error, "a database connection ended");
         }
-    })
+    });
+    Connected { client, _held: held }
 }
 
 /// Certificates are always checked: against `roots`, or those of the system.

@@ -62,6 +62,7 @@ impl Lane {
             }
             self.drain();
             if let Some(stopped) = self.stop.take() {
+                self.queue.close();
                 self.refuse_waiting("the store is closed");
                 self.session = None;
                 if stopped.send(()).is_err() {

@@ -3,9 +3,10 @@
 //! WAL with `synchronous=FULL`: a command is answered after an fsync that it shares with its batch. A lock
 //! file keeps a second service away from the file.
 
-mod batch;
 mod convert;
+mod load;
 mod read;
+mod write;
 mod writer;
 
 use std::fs::File;

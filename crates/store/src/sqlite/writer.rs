@@ -9,8 +9,9 @@ use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{mpsc, oneshot};
 use turnpike_core::ledger::{Books, Command, Needs, Outcome, Rejection, apply};
 
-use super::batch;
 use super::convert::{bind, store_error};
+use super::load::load;
+use super::write::write;
 use crate::error::{StoreError, SubmitError};
 use crate::sql::Statement;
 
@@ -56,12 +57,16 @@ pub(super) fn run(
             Some(Job::Write(statements, answer)) => {
                 // These statements may change rows that are kept: a tenant's status, a policy.
                 books = Books::default();
-                if answer.send(write(&mut connection, &statements)).is_err() {
+                if answer
+                    .send(write_directory(&mut connection, &statements))
+                    .is_err()
+                {
                     tracing::debug!("nobody waits for a write any more");
                 }
             }
             Some(Job::Stop(done)) => {
                 drop(connection);
+                refuse_waiting(&mut queue);
                 if done.send(()).is_err() {
                     tracing::debug!("nobody waits for the end any more");
                 }
@@ -70,6 +75,19 @@ pub(super) fn run(
             Some(Job::Command(..)) | None => {}
         }
         next = queue.blocking_recv();
+    }
+}
+
+/// Answers what came after the stop: nothing of it was begun.
+fn refuse_waiting(queue: &mut mpsc::Receiver<Job>) {
+    let closed = || "the store is closed".to_owned();
+    queue.close();
+    while let Ok(job) = queue.try_recv() {
+        match job {
+            Job::Command(_, answer) => drop(answer.send(Err(SubmitError::Unavailable(closed())))),
+            Job::Write(_, answer) => drop(answer.send(Err(StoreError::Unavailable(closed())))),
+            Job::Stop(again) => drop(again),
+        }
     }
 }
 
@@ -90,6 +108,14 @@ fn run_batch(
             for ((_, answer), result) in commands.drain(..).zip(results) {
                 // A caller that went away finds the outcome by its call.
                 drop(answer.send(result.map_err(SubmitError::Rejected)));
+            }
+        }
+        Err(failure) if commands.len() > 1 && failure.is_refusal() => {
+            // One of them has a value that the database refuses; the others do not suffer for it.
+            tracing::warn!(error = %failure.error, "a batch of {} is run one by one", commands.len());
+            *books = Books::default();
+            for command in commands.drain(..) {
+                run_batch(connection, books, &mut vec![command], failed);
             }
         }
         Err(failure) => {
@@ -118,6 +144,17 @@ struct Failure {
     fatal: bool,
 }
 
+impl Failure {
+    /// The database would refuse the same values again.
+    fn is_refusal(&self) -> bool {
+        let code = self.error.sqlite_error_code();
+        matches!(
+            code,
+            Some(ErrorCode::ConstraintViolation | ErrorCode::TooBig | ErrorCode::TypeMismatch)
+        )
+    }
+}
+
 impl From<rusqlite::Error> for Failure {
     fn from(error: rusqlite::Error) -> Self {
         Self {
@@ -138,12 +175,12 @@ fn attempt(
     roll_back(connection);
     connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
     let work = (|| {
-        batch::load(connection, books, needs)?;
+        load(connection, books, needs)?;
         let results: Vec<_> = commands
             .iter()
             .map(|(command, _)| apply(books, command))
             .collect();
-        batch::write(connection, books)?;
+        write(connection, books)?;
         Ok::<_, rusqlite::Error>(results)
     })();
     let results = match work {
@@ -199,7 +236,7 @@ fn forget(books: &mut Books, needs: &Needs) {
     }
 }
 
-fn write(connection: &mut Connection, statements: &[Statement]) -> Result<Vec<u64>, StoreError> {
+fn write_directory(connection: &mut Connection, statements: &[Statement]) -> Result<Vec<u64>, StoreError> {
     let transaction = connection
         .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
         .map_err(store_error)?;

@@ -342,3 +342,33 @@ pub(crate) async fn a_full_queue_says_busy(world: &World) {
     check_books(&*store).await;
     store.close().await;
 }
+
+// Fault matrix 209: what a stopping service answers is true.
+pub(crate) async fn a_closing_store_does_or_refuses_and_nothing_between(world: &World) {
+    let (store, _directory) = world.narrow(1_000).await;
+    let tenant = add_tenant(&*store).await;
+    let grants: Vec<_> = (0..200)
+        .map(|_| {
+            let store = store.clone();
+            tokio::spawn(async move { store.submit(command(tenant, grant(&Payer::Pool, 1))).await })
+        })
+        .collect();
+    tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    store.close().await;
+    let late = store.submit(command(tenant, grant(&Payer::Pool, 1))).await;
+    assert!(matches!(late, Err(SubmitError::Unavailable(_))), "{late:?}");
+    let mut granted = 0;
+    for result in join_all(grants).await.into_iter().map(Result::unwrap) {
+        match result {
+            Ok(_) => granted += 1,
+            Err(SubmitError::Unavailable(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    if world.kind == Kind::Postgres {
+        assert_eq!(world.balance(tenant, &Payer::Pool).await.posted, usd(granted));
+    } else {
+        let account = store.find_account(&Payer::Pool.account(tenant)).await.unwrap();
+        assert_eq!(account.unwrap_or_default().posted, usd(granted));
+    }
+}

@@ -90,7 +90,8 @@ contract! {
     }
     databases: {
         concurrency:
-            a_full_queue_says_busy;
+            a_full_queue_says_busy,
+            a_closing_store_does_or_refuses_and_nothing_between;
         books:
             transfers_events_and_audit_rows_cannot_be_changed,
             the_database_itself_refuses_an_overdraft,

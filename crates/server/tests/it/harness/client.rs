@@ -125,8 +125,15 @@ impl Sender {
         for (name, value) in self.headers {
             request = request.header(name, value);
         }
-        let request = request.body(Full::new(self.body)).map_err(|error| error.to_string())?;
-        let response = self.client.pool.request(request).await.map_err(|error| format!("{error:?}"))?;
+        let request = request
+            .body(Full::new(self.body))
+            .map_err(|error| error.to_string())?;
+        let response = self
+            .client
+            .pool
+            .request(request)
+            .await
+            .map_err(|error| format!("{error:?}"))?;
         let (parts, body) = response.into_parts();
         Ok(OpenReply {
             status: parts.status.as_u16(),
@@ -226,10 +233,18 @@ impl Reply {
     /// Demands an error: its status and code, and the shape that every error has.
     #[track_caller]
     pub fn refused(self, status: u16, code: &str) -> Self {
-        assert_eq!((self.status, self.code().as_str()), (status, code), "{}", self.text());
+        assert_eq!(
+            (self.status, self.code().as_str()),
+            (status, code),
+            "{}",
+            self.text()
+        );
         let body = self.json();
         assert_eq!(body["success"], false);
-        let label = StatusCode::from_u16(status).unwrap().canonical_reason().unwrap_or("");
+        let label = StatusCode::from_u16(status)
+            .unwrap()
+            .canonical_reason()
+            .unwrap_or("");
         let shown = body["error"].as_str().unwrap();
         assert!(
             shown.eq_ignore_ascii_case(label) || status == 413 || status == 422,

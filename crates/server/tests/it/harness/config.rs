@@ -123,6 +123,8 @@ pub struct Setup {
     pub config: Table,
     /// What the workspace's pool is granted, in dollars.
     pub grant: Option<String>,
+    /// Another PostgreSQL cluster than the usual one.
+    pub cluster: Option<String>,
     /// Environment of the process.
     pub env: Vec<(String, String)>,
 }
@@ -134,6 +136,7 @@ impl Setup {
             store,
             config: BASE.parse().unwrap(),
             grant: Some("10".to_owned()),
+            cluster: None,
             env: Vec::new(),
         }
     }
@@ -146,7 +149,10 @@ impl Setup {
             .config
             .entry(section)
             .or_insert_with(|| Value::Table(Table::new()));
-        table.as_table_mut().unwrap().insert(name.to_owned(), value.into());
+        table
+            .as_table_mut()
+            .unwrap()
+            .insert(name.to_owned(), value.into());
         self
     }
 
@@ -155,7 +161,10 @@ impl Setup {
     pub fn provider(mut self, key: &str, value: impl Into<Value>) -> Self {
         let value = value.into();
         for provider in self.config["providers"].as_array_mut().unwrap() {
-            provider.as_table_mut().unwrap().insert(key.to_owned(), value.clone());
+            provider
+                .as_table_mut()
+                .unwrap()
+                .insert(key.to_owned(), value.clone());
         }
         self
     }
@@ -167,10 +176,10 @@ impl Setup {
         self
     }
 
-    /// Sets a variable of the process.
+    /// Uses another PostgreSQL cluster than the usual one.
     #[must_use]
-    pub fn env(mut self, name: &str, value: &str) -> Self {
-        self.env.push((name.to_owned(), value.to_owned()));
+    pub fn cluster(mut self, url: &str) -> Self {
+        self.cluster = Some(url.to_owned());
         self
     }
 

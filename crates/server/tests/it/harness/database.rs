@@ -20,6 +20,8 @@ pub enum Database {
         url: String,
         /// Its name.
         name: String,
+        /// The cluster's URL.
+        cluster: String,
     },
 }
 
@@ -44,20 +46,22 @@ async fn connect(url: &str) -> tokio_postgres::Client {
 
 impl Database {
     /// Makes one.
-    pub async fn create(store: Store, data: &Path) -> Self {
+    pub async fn create(store: Store, other: Option<&str>, data: &Path) -> Self {
         match store {
             Store::Sqlite => Self::Sqlite(data.join("turnpike.db")),
             Store::Postgres => {
-                let cluster = cluster();
+                let cluster = other.map_or_else(cluster, str::to_owned);
                 let name = format!("it_{}", uuid::Uuid::new_v4().simple());
                 let admin = connect(&cluster).await;
                 admin
                     .batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0"))
                     .await
                     .unwrap();
-                let base = cluster.rsplit_once('/').map_or(cluster.as_str(), |(base, _)| base);
+                let base = cluster
+                    .rsplit_once('/')
+                    .map_or(cluster.as_str(), |(base, _)| base);
                 let url = format!("{base}/{name}");
-                Self::Postgres { url, name }
+                Self::Postgres { url, name, cluster }
             }
         }
     }
@@ -75,7 +79,9 @@ impl Database {
         match self {
             Self::Sqlite(path) => {
                 let connection = rusqlite::Connection::open(path).unwrap();
-                connection.busy_timeout(std::time::Duration::from_secs(10)).unwrap();
+                connection
+                    .busy_timeout(std::time::Duration::from_secs(10))
+                    .unwrap();
                 connection.execute_batch(sql).unwrap();
             }
             Self::Postgres { url, .. } => connect(url).await.batch_execute(sql).await.unwrap(),
@@ -87,7 +93,9 @@ impl Database {
         match self {
             Self::Sqlite(path) => {
                 let connection = rusqlite::Connection::open(path).unwrap();
-                connection.busy_timeout(std::time::Duration::from_secs(10)).unwrap();
+                connection
+                    .busy_timeout(std::time::Duration::from_secs(10))
+                    .unwrap();
                 connection.query_row(sql, [], |row| row.get(0)).unwrap()
             }
             Self::Postgres { url, .. } => {
@@ -100,8 +108,10 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        let Self::Postgres { name, .. } = self else { return };
-        let name = name.clone();
+        let Self::Postgres { name, cluster, .. } = self else {
+            return;
+        };
+        let (name, cluster) = (name.clone(), cluster.clone());
         // A runtime of its own: this may run inside one.
         let dropping = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -109,7 +119,7 @@ impl Drop for Database {
                 .build()
                 .unwrap();
             runtime.block_on(async {
-                let admin = connect(&cluster()).await;
+                let admin = connect(&cluster).await;
                 let drop = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
                 let _gone = admin.batch_execute(&drop).await;
             });

@@ -46,8 +46,15 @@ macro_rules! on_both_stores {
     };
 }
 
+/// How often the process is killed in the random loop.
+pub fn kills() -> u64 {
+    std::env::var("TURNPIKE_KILLS").map_or(5, |text| text.parse().expect("TURNPIKE_KILLS is a number"))
+}
+
 /// No test may take longer than this.
-const PATIENCE: Duration = Duration::from_secs(120);
+fn patience() -> Duration {
+    Duration::from_secs(100 + 5 * kills())
+}
 
 /// Runs a test to its end.
 pub fn run(test: impl Future<Output = ()>) {
@@ -57,7 +64,7 @@ pub fn run(test: impl Future<Output = ()>) {
         .build()
         .unwrap();
     runtime.block_on(async {
-        tokio::time::timeout(PATIENCE, Box::pin(test))
+        tokio::time::timeout(patience(), Box::pin(test))
             .await
             .expect("the test took too long");
     });

@@ -71,7 +71,7 @@ impl Site {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("data");
         std::fs::create_dir_all(&data).unwrap();
-        let database = Database::create(setup.store, &data).await;
+        let database = Database::create(setup.store, setup.cluster.as_deref(), &data).await;
         let upstream = Upstream::start().await;
         let mut setup = setup.set("store.url", database.url());
         let base = format!("http://{}/v1", upstream.address);
@@ -127,7 +127,9 @@ impl Site {
 
     /// Issues a key in `tenant`.
     pub fn key_of(&self, tenant: &str, kind: &str, scopes: &[&str]) -> String {
-        let mut args = vec!["key", "create", "--tenant", tenant, "--name", "test", "--kind", kind];
+        let mut args = vec![
+            "key", "create", "--tenant", tenant, "--name", "test", "--kind", kind,
+        ];
         for scope in scopes {
             args.extend(["--scope", scope]);
         }
@@ -141,7 +143,16 @@ impl Site {
 
     /// Grants credits to the pool or an end user.
     pub fn grant(&self, usd: &str, user: Option<&str>) {
-        let mut args = vec!["credits", "grant", "--tenant", &self.tenant, "--usd", usd, "--reason", "test"];
+        let mut args = vec![
+            "credits",
+            "grant",
+            "--tenant",
+            &self.tenant,
+            "--usd",
+            usd,
+            "--reason",
+            "test",
+        ];
         if let Some(user) = user {
             args.extend(["--external-user-id", user]);
         }
@@ -160,7 +171,10 @@ impl Site {
 
     /// A POST with the workspace's key.
     pub fn post(&self, path: &str, body: &Value) -> Sender {
-        self.client.request(Method::POST, path).bearer(&self.key).json(body)
+        self.client
+            .request(Method::POST, path)
+            .bearer(&self.key)
+            .json(body)
     }
 
     /// A chat request with the workspace's key.
@@ -227,7 +241,11 @@ impl Site {
             .args(["export", what, "--tenant", &self.tenant])
             .output()
             .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8(output.stdout).unwrap()
     }
 

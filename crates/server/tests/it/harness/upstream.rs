@@ -38,7 +38,10 @@ impl Seen {
     pub fn text(&self) -> String {
         let body = self.json();
         let last = body["messages"].as_array().and_then(|all| all.last().cloned());
-        last.unwrap_or_default()["content"].as_str().unwrap_or("").to_owned()
+        last.unwrap_or_default()["content"]
+            .as_str()
+            .unwrap_or("")
+            .to_owned()
     }
 }
 
@@ -275,8 +278,7 @@ pub fn sse_content(text: &str) -> Step {
 
 /// The usage-only event.
 pub fn sse_usage(usage: &Value) -> Step {
-    let event =
-        json!({ "id": "c", "object": "chat.completion.chunk", "choices": [], "usage": usage });
+    let event = json!({ "id": "c", "object": "chat.completion.chunk", "choices": [], "usage": usage });
     sse_event(&event.to_string())
 }
 

@@ -25,13 +25,13 @@ fn postgres_for_tests(arguments: &[&str]) -> String {
 }
 
 /// A cluster that this test may crash.
-struct Cluster {
-    url: String,
-    directory: String,
+pub(super) struct Cluster {
+    pub(super) url: String,
+    pub(super) directory: String,
 }
 
 impl Cluster {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let url = postgres_for_tests(&[]);
         let data = sql(&url, "SHOW data_directory").await.unwrap().unwrap();
         Self {

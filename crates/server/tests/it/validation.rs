@@ -1,0 +1,501 @@
+//! Requests that must not be sold: wrong, hostile, or priced otherwise than they would be billed.
+
+use std::time::{Duration, Instant};
+
+use http::Method;
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+
+use crate::harness::{CHAT, Site, Store, chat, chat_stream, micros, raw_exchange, raw_open, read_reply};
+use crate::on_both_stores;
+
+on_both_stores!(
+    the_body_limit_is_inclusive_and_kept_while_reading,
+    compressed_bodies_are_refused,
+    hostile_json_is_refused,
+    fields_that_change_the_price_are_refused_or_priced,
+    output_budgets_are_checked_and_bound_the_hold,
+    unknown_and_unpriced_models_are_not_sold,
+    images_are_bounded_and_never_fetched,
+    attribution_is_checked_and_kept_as_data,
+    path_tricks_form_no_upstream_address,
+    unknown_fields_pass_through,
+);
+
+/// Nothing was charged, held or sent.
+async fn untouched(site: &Site) {
+    assert_eq!(site.upstream.connections(), 0);
+    assert_eq!(site.settled().await, micros("10"));
+    assert_eq!(site.ledger().lines().count(), 1);
+}
+
+fn padded(length: usize) -> String {
+    let empty = chat("flat", "").to_string();
+    chat("flat", &"x".repeat(length - empty.len())).to_string()
+}
+
+// Fault matrix 90
+async fn the_body_limit_is_inclusive_and_kept_while_reading(store: Store) {
+    let site = Site::new(store).await;
+    let address = site.address();
+    let head = format!(
+        "POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n",
+        site.key
+    );
+    let limit = 4_194_304;
+    let over = padded(limit + 1);
+    // Declared too long: refused before the body.
+    let declared = raw_exchange(
+        &address,
+        format!("{head}content-length: {}\r\n\r\n", over.len()).as_bytes(),
+    )
+    .await;
+    assert_eq!(
+        (declared.status, declared.code().as_str()),
+        (413, "REQUEST_BODY_TOO_LARGE")
+    );
+    let body: Value = serde_json::from_slice(&declared.body).unwrap();
+    assert_eq!(body["limitBytes"], limit);
+    // Not declared: refused while reading.
+    let mut chunked = format!("{head}transfer-encoding: chunked\r\n\r\n").into_bytes();
+    for part in over.as_bytes().chunks(65_536) {
+        chunked.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());
+        chunked.extend_from_slice(part);
+        chunked.extend_from_slice(b"\r\n");
+    }
+    chunked.extend_from_slice(b"0\r\n\r\n");
+    let undeclared = raw_exchange(&address, &chunked).await;
+    assert_eq!(
+        (undeclared.status, undeclared.code().as_str()),
+        (413, "REQUEST_BODY_TOO_LARGE")
+    );
+    // Declared, and never sent.
+    let mut short = raw_open(
+        &address,
+        format!("{head}content-length: 100\r\n\r\n{{").as_bytes(),
+    )
+    .await;
+    short.shutdown().await.unwrap();
+    let reply = read_reply(&mut short, Duration::from_secs(5)).await;
+    assert!(matches!(reply.status, 0 | 400), "{}", reply.status);
+    untouched(&site).await;
+    let exact = padded(limit);
+    assert_eq!(exact.len(), limit);
+    let call = site
+        .client
+        .request(Method::POST, CHAT)
+        .bearer(&site.key)
+        .raw_json(exact);
+    call.send().await.expect(200);
+    assert_eq!(site.settled().await, micros("9.99"));
+}
+
+// Fault matrix 91
+async fn compressed_bodies_are_refused(store: Store) {
+    let site = Site::new(store).await;
+    for encoding in ["gzip", "br", "zstd", "deflate", "identity, gzip", "GZIP", ""] {
+        let call = site
+            .chat(&chat("flat", "hi"))
+            .header("content-encoding", encoding);
+        call.send().await.refused(415, "UNSUPPORTED_MEDIA_TYPE");
+    }
+    let twice = site
+        .chat(&chat("flat", "hi"))
+        .header("content-encoding", "identity")
+        .header("content-encoding", "gzip");
+    twice.send().await.refused(415, "UNSUPPORTED_MEDIA_TYPE");
+    for kind in [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "application/jsonx",
+        "",
+    ] {
+        let call = site
+            .client
+            .request(Method::POST, CHAT)
+            .bearer(&site.key)
+            .header("content-type", kind);
+        call.body(chat("flat", "hi").to_string())
+            .send()
+            .await
+            .refused(415, "UNSUPPORTED_MEDIA_TYPE");
+    }
+    untouched(&site).await;
+}
+
+// Fault matrix 92, 93
+async fn hostile_json_is_refused(store: Store) {
+    let site = Site::new(store).await;
+    let deep = "[".repeat(4_000_000);
+    let deeper = format!("{{\"model\":\"flat\",\"messages\":{}", "{\"a\":".repeat(500_000));
+    for bad in [
+        deep.as_bytes(),
+        deeper.as_bytes(),
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\"x\"",
+        br#"{"model":"flat","model":"dear","messages":[{"role":"user","content":"x"}]}"#,
+        br#"{"model":"flat","messages":[{"role":"user","content":"x"}],"max_tokens":1,"max_tokens":1000}"#,
+        br#"{"model":"flat","messages":[{"role":"user","content":"x"}]} trailing"#,
+        br#"{"model":"flat","messages":[{"role":"user","content":"\ud800"}]}"#,
+        b"{\"model\":\"flat\",\"messages\":[{\"role\":\"user\",\"content\":\"\xff\"}]}",
+        br#"{"model":"flat","messages":[{"role":"user","content":"x"}],"x":NaN}"#,
+        br#"{"model":"flat","messages":[{"role":"user","content":"x"}],"x":1e999}"#,
+        b"\xef\xbb\xbf{}",
+    ] {
+        let sent = Instant::now();
+        let call = site
+            .client
+            .request(Method::POST, CHAT)
+            .bearer(&site.key)
+            .raw_json(bad.to_vec());
+        let reply = call.send().await.refused(400, "INVALID_JSON");
+        assert_eq!(reply.header("x-should-retry"), Some("false"));
+        assert!(sent.elapsed() < Duration::from_secs(2), "{:?}", sent.elapsed());
+    }
+    for bad in [
+        json!({}),
+        json!({ "model": "flat" }),
+        json!({ "model": "flat", "messages": [] }),
+    ] {
+        site.chat(&bad).send().await.refused(400, "VALIDATION_ERROR");
+    }
+    untouched(&site).await;
+    // A million members are data like any other.
+    let many: Vec<String> = (0..250_000).map(|n| format!("\"k{n}\":1")).collect();
+    let body = format!(
+        r#"{{"model":"flat","messages":[{{"role":"user","content":"x"}}],"x":{{{}}}}}"#,
+        many.join(",")
+    );
+    let call = site
+        .client
+        .request(Method::POST, CHAT)
+        .bearer(&site.key)
+        .raw_json(body);
+    call.send().await.expect(200);
+}
+
+// Fault matrix 94
+async fn fields_that_change_the_price_are_refused_or_priced(store: Store) {
+    let site = Site::new(store).await;
+    for (field, value) in [
+        ("n", json!(129)),
+        ("n", json!(0)),
+        ("n", json!(-1)),
+        ("n", json!("2")),
+        ("best_of", json!(2)),
+        ("service_tier", json!("priority")),
+        ("web_search_options", json!({})),
+        ("models", json!(["dear"])),
+        ("provider", json!({ "order": ["x"] })),
+        ("plugins", json!([{ "id": "web" }])),
+        ("modalities", json!(["text", "audio"])),
+        ("audio", json!({ "voice": "x" })),
+        ("prediction", json!({ "type": "content" })),
+        ("store", json!(true)),
+        ("tools", json!([{ "type": "web_search" }])),
+    ] {
+        for mut body in [chat("tokens", "hi"), chat_stream("tokens", "hi")] {
+            body[field] = value.clone();
+            let reply = site
+                .chat(&body)
+                .send()
+                .await
+                .refused(400, "VALIDATION_ERROR")
+                .json();
+            assert!(
+                reply["details"][0]["path"].as_str().unwrap().starts_with(field),
+                "{reply}"
+            );
+        }
+    }
+    untouched(&site).await;
+    let mut body = chat("tokens", "hi");
+    body["max_tokens"] = json!(100);
+    let one = site.chat(&body).send().await.expect(200);
+    body["n"] = json!(3);
+    let three = site.chat(&body).send().await.expect(200);
+    let held = |reply: &crate::harness::Reply| {
+        let id = reply.header("x-svc-call-id").unwrap().to_owned();
+        let site = &site;
+        async move { micros(site.call(&id).await["reservedUsd"].as_str().unwrap()) }
+    };
+    // Two more answers of a hundred tokens, and the six bytes of `,"n":3`.
+    assert_eq!(held(&three).await - held(&one).await, 2 * 100 * 2 + 6);
+}
+
+// Fault matrix 95, 96
+async fn output_budgets_are_checked_and_bound_the_hold(store: Store) {
+    let site = Site::new(store).await;
+    for budget in [
+        json!(0),
+        json!(-1),
+        json!(1.5),
+        json!(9_223_372_036_854_775_808_u64),
+        json!("5"),
+        json!(1001),
+    ] {
+        for field in ["max_tokens", "max_completion_tokens"] {
+            let mut body = chat("tokens", "hi");
+            body[field] = budget.clone();
+            site.chat(&body).send().await.refused(400, "VALIDATION_ERROR");
+        }
+    }
+    let mut both = chat("tokens", "hi");
+    both["max_tokens"] = json!(5);
+    both["max_completion_tokens"] = json!(6);
+    site.chat(&both).send().await.refused(400, "VALIDATION_ERROR");
+    for field in ["max_tokens", "max_completion_tokens"] {
+        let mut small = chat("thinking", "hi");
+        small[field] = json!(3999);
+        let reply = site
+            .chat(&small)
+            .send()
+            .await
+            .refused(400, "OUTPUT_BUDGET_TOO_SMALL")
+            .json();
+        assert_eq!(
+            (&reply["field"], &reply["recommendedMinOutputTokens"]),
+            (&json!(field), &json!(4000))
+        );
+    }
+    untouched(&site).await;
+    both["max_completion_tokens"] = json!(5);
+    let reply = site.chat(&both).send().await.expect(200);
+    let call = site.call(reply.header("x-svc-call-id").unwrap()).await;
+    let sent = i64::try_from(site.upstream.last().body.len()).unwrap();
+    assert_eq!(micros(call["reservedUsd"].as_str().unwrap()), sent + 64 + 5 * 2);
+    let mut enough = chat("thinking", "hi");
+    enough["max_tokens"] = json!(4000);
+    site.chat(&enough).send().await.expect(200);
+    site.chat(&chat("thinking", "hi")).send().await.expect(200);
+}
+
+// Fault matrix 97
+async fn unknown_and_unpriced_models_are_not_sold(store: Store) {
+    let site = Site::new(store).await;
+    for model in [
+        "nothing",
+        "Flat",
+        "up/",
+        "down/flat",
+        "tools/flat",
+        "upflat",
+        "../flat",
+        "flat\u{0}",
+        "upstream-name",
+    ] {
+        site.chat(&chat(model, "hi"))
+            .send()
+            .await
+            .refused(400, "MODEL_NOT_SUPPORTED");
+    }
+    for model in [
+        json!(""),
+        json!(3),
+        json!(null),
+        json!(["flat"]),
+        json!("x".repeat(300)),
+    ] {
+        let mut body = chat("flat", "hi");
+        body["model"] = model;
+        site.chat(&body).send().await.refused(400, "VALIDATION_ERROR");
+    }
+    site.chat(&chat("unpriced", "hi"))
+        .send()
+        .await
+        .refused(503, "PRICE_UNAVAILABLE");
+    untouched(&site).await;
+    let models = site
+        .get("/api/wrapped/credits/v1/models")
+        .send()
+        .await
+        .expect(200)
+        .json();
+    let mut ids: Vec<&str> = models["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|model| model["id"].as_str().unwrap())
+        .collect();
+    ids.sort_unstable();
+    assert_eq!(
+        ids,
+        ["blind", "dear", "flat", "free", "renamed", "thinking", "tokens"]
+    );
+    site.chat(&chat("up/flat", "hi")).send().await.expect(200);
+}
+
+// Fault matrix 98
+async fn images_are_bounded_and_never_fetched(store: Store) {
+    let site = Site::new(store).await;
+    let trap = crate::harness::Upstream::start().await;
+    let with = |model: &str, url: &str| {
+        json!({ "model": model, "messages": [{ "role": "user", "content": [
+            { "type": "text", "text": "look" }, { "type": "image_url", "image_url": { "url": url } }] }] })
+    };
+    let local = format!("http://{}/a.png", trap.address);
+    for url in [
+        &local,
+        "http://169.254.169.254/latest",
+        "file:///etc/passwd",
+        "gopher://x/",
+        "http://[::ffff:127.0.0.1]/",
+        "data:text/html,x",
+        "HTTPS://example.com/a.png",
+        "",
+    ] {
+        let reply = site.chat(&with("tokens", url)).send().await;
+        if url.starts_with("HTTPS") {
+            assert!(matches!(reply.status, 200 | 400));
+        } else {
+            reply.refused(400, "VALIDATION_ERROR");
+        }
+    }
+    for kind in ["input_audio", "file", "video_url", ""] {
+        let body =
+            json!({ "model": "tokens", "messages": [{ "role": "user", "content": [{ "type": kind }] }] });
+        site.chat(&body).send().await.refused(400, "VALIDATION_ERROR");
+    }
+    site.chat(&with("blind", "https://example.com/a.png"))
+        .send()
+        .await
+        .refused(400, "MODEL_NOT_SUPPORTED");
+    assert_eq!(site.upstream.connections(), 0);
+    let local_https = format!("https://{}/a.png", trap.address);
+    for url in [local_https.as_str(), "data:image/png;base64,AAAA"] {
+        let reply = site.chat(&with("tokens", url)).send().await.expect(200);
+        let call = site.call(reply.header("x-svc-call-id").unwrap()).await;
+        let sent = i64::try_from(site.upstream.last().body.len()).unwrap();
+        assert_eq!(
+            micros(call["reservedUsd"].as_str().unwrap()),
+            sent + 64 + 100 + 2000
+        );
+    }
+    assert_eq!(trap.connections(), 0);
+}
+
+// Fault matrix 100
+async fn attribution_is_checked_and_kept_as_data(store: Store) {
+    let site = Site::new(store).await;
+    let many: Vec<String> = (0..21).map(|n| format!("\"k{n}\":\"v\"")).collect();
+    let many = format!("{{{}}}", many.join(","));
+    let wide = json!({ "k".repeat(41): "v" }).to_string();
+    let long = json!({ "k": "v".repeat(201) }).to_string();
+    let huge = "x".repeat(3000);
+    for bad in [
+        "",
+        "x",
+        "[]",
+        "null",
+        r#"{"a":1}"#,
+        r#"{"a":{"b":"c"}}"#,
+        r#"{"a":"1","a":"2"}"#,
+        r#"{"":"v"}"#,
+        &many,
+        &wide,
+        &long,
+        &huge,
+    ] {
+        let call = site.chat(&chat("flat", "hi")).header("x-svc-attribution", bad);
+        call.send().await.refused(400, "ATTRIBUTION_INVALID");
+    }
+    let twice = site
+        .chat(&chat("flat", "hi"))
+        .header("x-svc-attribution", "{}")
+        .header("x-svc-attribution", "{}");
+    twice.send().await.refused(400, "ATTRIBUTION_INVALID");
+    untouched(&site).await;
+    let tags = json!({ "team": "=1+1", "note": "'; DROP TABLE calls; --", "\u{fc}ber": "\u{2028}" });
+    let reply = site
+        .chat(&chat("flat", "hi"))
+        .header("x-svc-attribution", tags.to_string())
+        .send()
+        .await
+        .expect(200);
+    assert_eq!(
+        site.call(reply.header("x-svc-call-id").unwrap()).await["attribution"],
+        tags
+    );
+    let entries = site
+        .get("/api/credits/ledger?limit=1")
+        .send()
+        .await
+        .expect(200)
+        .json();
+    assert_eq!(entries["data"][0]["attribution"], tags);
+    for (filter, calls) in [("team:%3D1%2B1", 1), ("team:other", 0), ("note:'; DROP", 0)] {
+        let path = format!("/api/credits/usage?attribution={}", filter.replace(' ', "%20"));
+        let usage = site.get(&path).send().await.expect(200).json();
+        let counted: i64 = usage["data"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| row["calls"].as_i64().unwrap())
+            .sum();
+        assert_eq!(counted, calls, "{filter}");
+    }
+}
+
+// Fault matrix 101
+async fn path_tricks_form_no_upstream_address(store: Store) {
+    let site = Site::new(store).await;
+    let long = "a".repeat(4000);
+    for path in [
+        "tools/..%2ffetch",
+        "..%2f..%2fadmin/fetch",
+        "tools/%00",
+        "tools/fetch%00",
+        "tools/fetch%2f..",
+        "tools/FETCH",
+        "tools/caf%C3%A9",
+        "tools/%ff",
+        "nothing/fetch",
+        "tools/nothing",
+        "tools/%7Bid%7D",
+        "up/chat",
+        "v1/fetch",
+        &long,
+        &format!("tools/{long}"),
+    ] {
+        let reply = site
+            .post(&format!("/api/wrapped/credits/{path}"), &json!({}))
+            .once("k")
+            .send()
+            .await;
+        assert!(matches!(reply.status, 400 | 404), "{path}: {}", reply.text());
+        let code = reply.code();
+        reply.refused(if code == "VALIDATION_ERROR" { 400 } else { 404 }, &code);
+    }
+    // An argument never leaves its path segment.
+    let item = "/api/wrapped/credits/tools/item";
+    for id in ["..", ".", ""] {
+        let reply = site
+            .post(item, &json!({ "id": id }))
+            .once(&format!("dots-{}", id.len()))
+            .send()
+            .await;
+        assert!(reply.status >= 400, "{id:?}");
+    }
+    untouched(&site).await;
+    site.post(item, &json!({ "id": "../../admin?x=1#y" }))
+        .once("encoded")
+        .send()
+        .await
+        .expect(200);
+    assert_eq!(site.upstream.last().path, "/v1/items/..%2F..%2Fadmin%3Fx%3D1%23y");
+}
+
+// Decisions 5
+async fn unknown_fields_pass_through(store: Store) {
+    let site = Site::new(store).await;
+    let mut body = chat("flat", "hi");
+    body["temperature"] = json!(0.7);
+    body["seed"] = json!(18_446_744_073_709_551_615_u64);
+    body["response_format"] = json!({ "type": "json_object" });
+    body["something_new"] = json!({ "deep": [1, 2.50, null, true] });
+    site.chat(&body).send().await.expect(200);
+    assert_eq!(site.upstream.last().json(), body);
+}

@@ -1,0 +1,100 @@
+//! Loads the rows that a batch needs and that are not known yet.
+
+use rusqlite::{Connection, OptionalExtension, params};
+use turnpike_core::ledger::{Books, Needs};
+
+use super::convert::row;
+use crate::error::StoreError;
+use crate::rows::{self, ACCOUNT_COLUMNS, END_USER_COLUMNS, HOLD_COLUMNS, TENANT_HEAD_COLUMNS};
+use crate::sql::Row;
+
+fn read<T>(
+    found: Option<Row>,
+    decode: impl FnOnce(&Row) -> Result<T, StoreError>,
+) -> rusqlite::Result<Option<T>> {
+    found
+        .map(|row| decode(&row))
+        .transpose()
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
+}
+
+/// Asks for each of `$keys` that `$table` does not know; the statement is prepared for the first of them.
+macro_rules! load_missing {
+    ($connection:ident, $table:expr, $keys:expr, $sql:literal, |$key:ident| $params:expr, $decode:expr) => {{
+        let mut prepared = None;
+        for $key in $keys {
+            if $table.is_loaded($key) {
+                continue;
+            }
+            let statement = match &mut prepared {
+                Some(statement) => statement,
+                none => none.insert($connection.prepare_cached(&format!($sql))?),
+            };
+            let found = statement.query_row($params, row).optional()?;
+            $table.load($key.clone(), read(found, $decode)?);
+        }
+    }};
+}
+
+/// Loads every row of `needs` that `books` does not know.
+pub(super) fn load(connection: &Connection, books: &mut Books, needs: &Needs) -> rusqlite::Result<()> {
+    load_missing!(
+        connection,
+        books.tenants,
+        &needs.tenants,
+        "SELECT {TENANT_HEAD_COLUMNS} FROM tenants WHERE bucket = ?1 AND tenant_id = ?2",
+        |tenant| params![tenant.bucket(), tenant.0.as_bytes()],
+        |row| rows::tenant_head(row, 0)
+    );
+    load_missing!(
+        connection,
+        books.accounts,
+        &needs.accounts,
+        "SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE bucket = ?1 AND tenant_id = ?2 AND kind = ?3 AND owner = ?4",
+        |key| params![
+            key.tenant.bucket(),
+            key.tenant.0.as_bytes(),
+            key.kind.code(),
+            key.owner_str()
+        ],
+        |row| rows::account(row, 0)
+    );
+    load_missing!(
+        connection,
+        books.end_users,
+        &needs.end_users,
+        "SELECT {END_USER_COLUMNS} FROM end_users WHERE bucket = ?1 AND tenant_id = ?2 AND external_user_id = ?3",
+        |key| params![key.0.bucket(), key.0.0.as_bytes(), key.1.as_str()],
+        |row| rows::end_user(row, 0)
+    );
+    load_missing!(
+        connection,
+        books.holds,
+        &needs.holds,
+        "SELECT {HOLD_COLUMNS} FROM holds WHERE bucket = ?1 AND tenant_id = ?2 AND call_id = ?3",
+        |key| params![key.0.bucket(), key.0.0.as_bytes(), key.1.0.as_bytes()],
+        |row| Ok(rows::hold(row)?.1)
+    );
+    load_missing!(
+        connection,
+        books.claims,
+        &needs.claims,
+        "SELECT fingerprint, subject FROM claims WHERE bucket = ?1 AND tenant_id = ?2 AND scope = ?3 AND key = ?4",
+        |key| params![key.tenant.bucket(), key.tenant.0.as_bytes(), key.scope, key.key],
+        |row| rows::claim(row, 0)
+    );
+    load_missing!(
+        connection,
+        books.loops,
+        &needs.loops,
+        "SELECT calls, spent FROM loops WHERE bucket = ?1 AND tenant_id = ?2 AND owner = ?3 AND loop_id = ?4",
+        |key| params![
+            key.tenant.bucket(),
+            key.tenant.0.as_bytes(),
+            key.owner.as_str(),
+            key.loop_id
+        ],
+        |row| rows::loop_count(row, 0)
+    );
+    Ok(())
+}
