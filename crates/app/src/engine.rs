@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{CallId, CommandId, TenantId};
 use turnpike_core::ledger::command::{
@@ -220,7 +221,8 @@ impl Engine {
         F: Future<Output = ()> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        self.tasks.spawn(work(answer));
+        // In the caller's span, so that the log lines of the call carry its request id.
+        self.tasks.spawn(work(answer).in_current_span());
         answered
             .await
             .unwrap_or_else(|_dropped| Err(AppError::internal(&"a call ended without an answer")))

@@ -9,7 +9,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -40,16 +40,44 @@ fn connection_builder(header_timeout: Duration) -> Builder<TokioExecutor> {
     builder
 }
 
+/// How long streams may take to end after the drain time.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How an HTTP/2 connection begins (RFC 9113, section 3.4).
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// How soon the rest of a preface is looked for.
+const PREFACE_PAUSE: Duration = Duration::from_millis(20);
+
+/// Waits until the first bytes say which version of HTTP is spoken; the connection's own deadlines begin there.
+/// `false` = the peer left first.
+async fn has_spoken(stream: &TcpStream) -> bool {
+    let mut first = [0; PREFACE.len()];
+    loop {
+        match stream.peek(&mut first).await {
+            Ok(0) | Err(_) => return false,
+            Ok(length) => {
+                let spoken = first.get(..length).unwrap_or_default();
+                if length == PREFACE.len() || !PREFACE.starts_with(spoken) {
+                    return true;
+                }
+            }
+        }
+        tokio::time::sleep(PREFACE_PAUSE).await;
+    }
+}
+
 /// Serves `router` until `stop`, then lets running requests finish within the drain time.
 pub(crate) async fn serve(app: &Arc<App>, router: Router, listener: TcpListener, stop: CancellationToken) {
     let server = &app.service.config.server;
-    let builder = connection_builder(Duration::from_secs(server.header_timeout_secs));
+    let patience = Duration::from_secs(server.header_timeout_secs);
+    let builder = connection_builder(patience);
     let places = Arc::new(Semaphore::new(server.max_connections));
     let graceful = GracefulShutdown::new();
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else {
-            break;
+        let place = tokio::select! {
+            place = places.clone().acquire_owned() => place,
+            () = stop.cancelled() => break,
         };
+        let Ok(place) = place else { break };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = stop.cancelled() => break,
@@ -66,12 +94,18 @@ pub(crate) async fn serve(app: &Arc<App>, router: Router, listener: TcpListener,
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY was refused");
         }
-        let connection = builder
-            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()))
-            .into_owned();
-        let connection = graceful.watch(connection);
+        let (builder, watcher, stop) = (builder.clone(), graceful.watcher(), stop.clone());
+        let service = TowerToHyperService::new(router.clone());
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
+            let spoken = tokio::select! {
+                spoken = tokio::time::timeout(patience, has_spoken(&stream)) => spoken.unwrap_or(false),
+                () = stop.cancelled() => false,
+            };
+            if !spoken {
+                return;
+            }
+            let connection = builder.serve_connection(TokioIo::new(stream), service);
+            if let Err(error) = watcher.watch(connection.into_owned()).await {
                 tracing::debug!(%error, "a connection ended early");
             }
             drop(place);
@@ -81,17 +115,21 @@ pub(crate) async fn serve(app: &Arc<App>, router: Router, listener: TcpListener,
     drop(listener);
     let limit = Duration::from_secs(server.drain_secs);
     let engine = &app.service.engine;
-    let drained = async { tokio::join!(graceful.shutdown(), engine.drain()) };
-    if tokio::time::timeout(limit, drained).await.is_err() {
+    let closed = CancellationToken::new();
+    let all_closed = closed.clone();
+    tokio::spawn(async move {
+        graceful.shutdown().await;
+        all_closed.cancel();
+    });
+    let drained = || async { tokio::join!(closed.cancelled(), engine.drain()) };
+    if tokio::time::timeout(limit, drained()).await.is_err() {
         tracing::warn!(
             live_calls = engine.live_calls(),
             "the drain time is over: streams are ended now"
         );
         engine.stop_streams();
-        if tokio::time::timeout(Duration::from_secs(5), engine.drain())
-            .await
-            .is_err()
-        {
+        // Their last words are written, too: a stream that was cut off looks like a lost connection.
+        if tokio::time::timeout(LAST_WORDS, drained()).await.is_err() {
             tracing::warn!(
                 live_calls = engine.live_calls(),
                 "calls are left to the sweeper of the next start"

@@ -8,6 +8,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, StatusCode};
+use tracing::Instrument as _;
 use turnpike_app::AppError;
 use turnpike_core::errors::ErrorCode;
 
@@ -23,7 +24,8 @@ pub(crate) async fn wrap(State(app): State<Arc<App>>, request: Request, next: Ne
     let started = Instant::now();
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
-    let mut response = next.run(request).await;
+    let span = tracing::info_span!("request", request_id = id);
+    let mut response = next.run(request).instrument(span).await;
     if let Some(ApiError(error)) = response.extensions_mut().remove::<ApiError>() {
         render(&mut response, &error, &id);
     } else if response.status() == StatusCode::METHOD_NOT_ALLOWED {

@@ -27,16 +27,22 @@
 mod harness;
 
 mod auth;
+mod bypass;
 #[cfg(feature = "failpoints")]
 mod crash;
+mod end_users;
 mod idempotency;
 mod kills;
 mod lifecycle;
+mod matrix;
 mod money;
+mod retention;
 mod sandbox;
 mod secrets;
+mod settlement;
 mod shared;
 mod streams;
 mod transport;
 mod upstream_faults;
+mod upstream_headers;
 mod validation;

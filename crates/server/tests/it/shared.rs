@@ -51,7 +51,7 @@ mod postgres {
 async fn second_on_one_file() {
     let site = Site::new(Store::Sqlite).await;
     let refused = Service::try_start(&site.config, &site.data, &[]).await;
-    let (status, said) = refused.err().expect("a second service started");
+    let (status, said) = refused.expect_err("a second service started");
     assert_eq!(status.code(), Some(1));
     assert!(said.contains(&site.address()), "it names the first: {said}");
     site.chat(&chat("flat", "hi")).send().await.expect(200);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::upstream::{answer, completion, sse_bytes, tokens};
-use crate::harness::{Setup, Site, Step, Store, TOOL, Upstream, chat, chat_stream, micros, receipt};
+use crate::harness::{Setup, Site, Step, Store, TOOL, chat, chat_stream, micros, receipt};
 use crate::on_both_stores;
 
 on_both_stores!(
@@ -15,16 +15,12 @@ on_both_stores!(
     a_timeout_is_a_loss_of_the_operator_only,
     an_unusable_answer_costs_nothing,
     usage_that_cannot_be_costs_the_hold_and_is_recorded,
-    redirects_are_not_followed,
-    hostile_response_headers_do_not_get_through,
-    the_provider_sees_exactly_our_headers,
     a_dead_pooled_connection_never_sends_a_call_twice,
     an_endless_answer_is_cut,
-    a_stream_costs_what_the_same_tokens_cost_unstreamed,
 );
 
 /// Nothing was charged, nothing is held, and nothing but the grant stands in the ledger.
-async fn untouched(site: &Site) {
+pub async fn untouched(site: &Site) {
     assert_eq!(site.settled().await, micros("10"));
     assert_eq!(site.ledger().lines().count(), 1);
 }
@@ -254,130 +250,6 @@ async fn usage_that_cannot_be_costs_the_hold_and_is_recorded(store: Store) {
     assert_eq!(receipt(&reply).0, 0);
 }
 
-// Fault matrix 84, I13
-async fn redirects_are_not_followed(store: Store) {
-    let site = Site::new(store).await;
-    let elsewhere = Upstream::start().await;
-    for status in [301, 302, 303, 307, 308] {
-        for target in [
-            format!("http://{}/v1/chat/completions", elsewhere.address),
-            "http://169.254.169.254/".to_owned(),
-        ] {
-            site.upstream
-                .always(vec![answer(status, &[("location", &target)], b"{}")]);
-            site.chat(&chat("flat", "hi"))
-                .send()
-                .await
-                .refused(502, "UPSTREAM_ERROR");
-        }
-    }
-    assert_eq!(elsewhere.connections(), 0);
-    assert_eq!(site.upstream.count(), 10);
-    untouched(&site).await;
-}
-
-// Fault matrix 85, I10
-async fn hostile_response_headers_do_not_get_through(store: Store) {
-    let site = Site::new(store).await;
-    let hostile = [
-        ("set-cookie", "a=b"),
-        ("x-svc-credits-charged", "0"),
-        ("x-svc-credits-balance", "999999"),
-        ("x-svc-simulated", "true"),
-        ("idempotent-replayed", "true"),
-        ("x-request-id", "theirs"),
-        ("server", "theirs"),
-        ("access-control-allow-origin", "*"),
-        ("x-ratelimit-remaining", "1"),
-    ];
-    site.upstream.always(vec![answer(
-        200,
-        &hostile,
-        br#"{"usage":{"prompt_tokens":1,"completion_tokens":1}}"#,
-    )]);
-    let reply = site.chat(&chat("tokens", "hi")).send().await.expect(200);
-    assert_eq!(receipt(&reply), (3, micros("10") - 3));
-    let mut names: Vec<&str> = reply.headers.keys().map(http::HeaderName::as_str).collect();
-    names.sort_unstable();
-    assert_eq!(
-        names,
-        [
-            "cache-control",
-            "content-length",
-            "content-type",
-            "date",
-            "x-request-id",
-            "x-svc-call-id",
-            "x-svc-cost-usd",
-            "x-svc-credits-balance",
-            "x-svc-credits-charged"
-        ]
-    );
-    assert_ne!(reply.header("x-request-id"), Some("theirs"));
-    let long = "x".repeat(100_000);
-    for headers in [vec![("x-long", long.as_str())], vec![("x-many", "y"); 300]] {
-        site.upstream.always(vec![answer(
-            200,
-            &headers,
-            br#"{"usage":{"prompt_tokens":1,"completion_tokens":1}}"#,
-        )]);
-        site.chat(&chat("tokens", "hi"))
-            .send()
-            .await
-            .refused(502, "UPSTREAM_ERROR");
-    }
-    assert_eq!(site.settled().await, micros("10") - 3);
-}
-
-// Fault matrix 222, I13
-async fn the_provider_sees_exactly_our_headers(store: Store) {
-    let site = Site::new(store).await;
-    site.grant("1", Some("alice"));
-    for (call, accept) in [
-        (site.chat(&chat("renamed", "hi")), "application/json"),
-        (site.chat(&chat_stream("up/renamed", "hi")), "text/event-stream"),
-    ] {
-        let call = call
-            .once(&format!("key-of-the-caller-{}", accept.len()))
-            .paid_by("alice")
-            .header("x-svc-attribution", r#"{"team":"a"}"#)
-            .header("x-svc-loop-id", "loop-0123456789abcdef")
-            .header("cookie", "session=1")
-            .header("payment-signature", "sig")
-            .header("x-forwarded-for", "10.0.0.1")
-            .header("x-forwarded-host", "evil.example")
-            .header("openai-organization", "org")
-            .header("user-agent", "theirs")
-            .header("connection", "x-svc-attribution")
-            .header(
-                "traceparent",
-                "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-            );
-        call.send().await.expect(200);
-        let seen = site.upstream.last();
-        let mut headers = seen.headers.clone();
-        headers.sort();
-        let agent = concat!("turnpike/", env!("CARGO_PKG_VERSION"));
-        let expected = [
-            ("accept", accept),
-            ("accept-encoding", "identity"),
-            ("authorization", "Bearer provider-key-canary"),
-            ("content-length", &seen.body.len().to_string()),
-            ("content-type", "application/json"),
-            ("host", &site.upstream.address.to_string()),
-            ("user-agent", agent),
-        ]
-        .map(|(name, value)| (name.to_owned(), value.to_owned()));
-        assert_eq!(headers, expected);
-        assert_eq!(
-            (seen.method.as_str(), seen.path.as_str()),
-            ("POST", "/v1/chat/completions")
-        );
-        assert_eq!(seen.json()["model"], "upstream-name");
-        assert!(seen.json().get("user").is_none());
-    }
-}
-
 // Fault matrix 83, I4
 async fn a_dead_pooled_connection_never_sends_a_call_twice(store: Store) {
     let site = Site::new(store).await;
@@ -413,23 +285,4 @@ async fn an_endless_answer_is_cut(store: Store) {
         .await
         .refused(502, "UPSTREAM_ERROR");
     untouched(&site).await;
-}
-
-// Decisions 5: the same tokens, the same price
-async fn a_stream_costs_what_the_same_tokens_cost_unstreamed(store: Store) {
-    let setup = Setup::new(store).set("calls.stream_settlement", "usage");
-    let site = setup.start().await;
-    for (prompt, completed) in [(10, 5), (1, 1), (80, 1000)] {
-        site.upstream.script(move |seen| {
-            if seen.json()["stream"] == true {
-                crate::harness::upstream::stream(&tokens(prompt, completed))
-            } else {
-                vec![completion(seen.number, &tokens(prompt, completed))]
-            }
-        });
-        let unstreamed = site.chat(&chat("tokens", "hi")).send().await.expect(200);
-        let reply = site.chat(&chat_stream("tokens", "hi")).send().await.expect(200);
-        let call = site.finished_call(reply.header("x-svc-call-id").unwrap()).await;
-        assert_eq!(micros(call["costUsd"].as_str().unwrap()), receipt(&unstreamed).0);
-    }
 }

@@ -10,10 +10,10 @@ pub mod upstream;
 
 use std::time::Duration;
 
-pub use client::{Client, OpenReply, Reply, Sender};
+pub use client::{Client, Reply, Sender};
 pub use config::Setup;
 pub use database::Database;
-pub use raw::{RawReply, raw_exchange, raw_open, read_reply};
+pub use raw::{raw_exchange, raw_open, read_reply};
 pub use service::{Service, operate, turnpike};
 pub use site::{CHAT, Site, TOOL, chat, chat_stream, micros_of_credits, receipt};
 pub use upstream::{Gate, Seen, Step, Upstream};

@@ -224,8 +224,8 @@ pub fn answer(status: u16, headers: &[(&str, &str)], body: &[u8]) -> Step {
     if !headers.iter().any(|(name, _)| *name == "content-type") {
         head.push_str("content-type: application/json\r\n");
     }
-    for (name, value) in headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
+    for (name, value) in headers.iter().copied() {
+        head.extend([name, ": ", value, "\r\n"]);
     }
     head.push_str("\r\n");
     let mut bytes = head.into_bytes();
