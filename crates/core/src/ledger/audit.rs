@@ -44,7 +44,7 @@ pub struct AuditCounts {
     pub transfers: u64,
     /// Holds.
     pub holds: u64,
-    /// Holds that are still open.
+    /// Calls that are not finished: held, or a stream that still runs.
     pub open_holds: u64,
     /// Events.
     pub events: u64,
@@ -165,8 +165,10 @@ impl Auditor {
         if hold.state != HoldState::Captured && !hold.charged.is_zero() {
             self.find(format!("call {id}: {} and charged", hold.state));
         }
-        if hold.state == HoldState::Held {
+        if !hold.is_finished() {
             self.counts.open_holds = self.counts.open_holds.saturating_add(1);
+        }
+        if hold.state == HoldState::Held {
             let sum = self.held.entry(hold.call.payer.account(tenant)).or_default();
             *sum = sum.saturating_add(i128::from(hold.amount.get()));
         }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::App;
@@ -65,37 +65,51 @@ async fn has_spoken(stream: &TcpStream) -> bool {
     }
 }
 
-/// Serves `router` until `stop`, then lets running requests finish within the drain time.
-pub(crate) async fn serve(app: &Arc<App>, router: Router, listener: TcpListener, stop: CancellationToken) {
-    let server = &app.service.config.server;
-    let patience = Duration::from_secs(server.header_timeout_secs);
-    let builder = connection_builder(patience);
-    let places = Arc::new(Semaphore::new(server.max_connections));
-    let graceful = GracefulShutdown::new();
-    loop {
-        let place = tokio::select! {
-            place = places.clone().acquire_owned() => place,
-            () = stop.cancelled() => break,
-        };
-        let Ok(place) = place else { break };
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = stop.cancelled() => break,
-        };
-        let stream = match accepted {
-            Ok((stream, _peer)) => stream,
-            Err(error) => {
-                // Out of file descriptors, or the peer is gone already: neither ends the service.
-                tracing::warn!(%error, "accept failed");
-                tokio::time::sleep(Duration::from_millis(20)).await;
-                continue;
+/// Accepts connections within the limits.
+struct Acceptor {
+    listener: TcpListener,
+    router: Router,
+    builder: Builder<TokioExecutor>,
+    patience: Duration,
+    places: Arc<Semaphore>,
+}
+
+impl Acceptor {
+    /// Accepts until `stop`; what runs then is ended by `graceful`.
+    async fn accept(&self, graceful: &GracefulShutdown, stop: &CancellationToken) {
+        loop {
+            let place = tokio::select! {
+                place = self.places.clone().acquire_owned() => place,
+                () = stop.cancelled() => return,
+            };
+            let Ok(place) = place else { return };
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                () = stop.cancelled() => return,
+            };
+            match accepted {
+                Ok((stream, _peer)) => self.spawn(stream, place, graceful.watcher(), stop.clone()),
+                Err(error) => {
+                    // Out of file descriptors, or the peer is gone already: neither ends the service.
+                    tracing::warn!(%error, "accept failed");
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
             }
-        };
+        }
+    }
+
+    fn spawn(
+        &self,
+        stream: TcpStream,
+        place: OwnedSemaphorePermit,
+        watcher: Watcher,
+        stop: CancellationToken,
+    ) {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY was refused");
         }
-        let (builder, watcher, stop) = (builder.clone(), graceful.watcher(), stop.clone());
-        let service = TowerToHyperService::new(router.clone());
+        let (builder, patience) = (self.builder.clone(), self.patience);
+        let service = TowerToHyperService::new(self.router.clone());
         tokio::spawn(async move {
             let spoken = tokio::select! {
                 spoken = tokio::time::timeout(patience, has_spoken(&stream)) => spoken.unwrap_or(false),
@@ -111,9 +125,34 @@ pub(crate) async fn serve(app: &Arc<App>, router: Router, listener: TcpListener,
             drop(place);
         });
     }
+}
+
+/// Serves `router` until `stop`, then lets running requests finish within the drain time. Who connects meanwhile is
+/// told that the service is draining.
+pub(crate) async fn serve(app: &Arc<App>, router: Router, listener: TcpListener, stop: CancellationToken) {
+    let server = &app.service.config.server;
+    let patience = Duration::from_secs(server.header_timeout_secs);
+    let acceptor = Acceptor {
+        listener,
+        router,
+        builder: connection_builder(patience),
+        patience,
+        places: Arc::new(Semaphore::new(server.max_connections)),
+    };
+    let graceful = GracefulShutdown::new();
+    acceptor.accept(&graceful, &stop).await;
     app.draining.store(true, Ordering::Release);
-    drop(listener);
-    let limit = Duration::from_secs(server.drain_secs);
+    let over = CancellationToken::new();
+    let late = GracefulShutdown::new();
+    tokio::join!(acceptor.accept(&late, &over), async {
+        drain(app, graceful).await;
+        over.cancel();
+    });
+}
+
+/// Waits for what runs, at most for the drain time; then streams are ended with an error event.
+async fn drain(app: &App, graceful: GracefulShutdown) {
+    let limit = Duration::from_secs(app.service.config.server.drain_secs);
     let engine = &app.service.engine;
     let closed = CancellationToken::new();
     let all_closed = closed.clone();
@@ -122,18 +161,19 @@ pub(crate) async fn serve(app: &Arc<App>, router: Router, listener: TcpListener,
         all_closed.cancel();
     });
     let drained = || async { tokio::join!(closed.cancelled(), engine.drain()) };
-    if tokio::time::timeout(limit, drained()).await.is_err() {
+    if tokio::time::timeout(limit, drained()).await.is_ok() {
+        return;
+    }
+    tracing::warn!(
+        live_calls = engine.live_calls(),
+        "the drain time is over: streams are ended now"
+    );
+    engine.stop_streams();
+    // Their last words are written, too: a stream that was cut off looks like a lost connection.
+    if tokio::time::timeout(LAST_WORDS, drained()).await.is_err() {
         tracing::warn!(
             live_calls = engine.live_calls(),
-            "the drain time is over: streams are ended now"
+            "calls are left to the sweeper of the next start"
         );
-        engine.stop_streams();
-        // Their last words are written, too: a stream that was cut off looks like a lost connection.
-        if tokio::time::timeout(LAST_WORDS, drained()).await.is_err() {
-            tracing::warn!(
-                live_calls = engine.live_calls(),
-                "calls are left to the sweeper of the next start"
-            );
-        }
     }
 }

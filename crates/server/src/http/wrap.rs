@@ -1,13 +1,14 @@
 //! The outermost layer: request ids, error bodies, the log line, metrics.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
-use axum::response::Response;
-use http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use http::{HeaderName, HeaderValue, StatusCode, header};
 use tracing::Instrument as _;
 use turnpike_app::AppError;
 use turnpike_core::errors::ErrorCode;
@@ -25,7 +26,12 @@ pub(crate) async fn wrap(State(app): State<Arc<App>>, request: Request, next: Ne
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let span = tracing::info_span!("request", request_id = id);
-    let mut response = next.run(request).instrument(span).await;
+    let asks_state = matches!(request.uri().path(), "/healthz" | "/readyz");
+    let mut response = if app.draining.load(Ordering::Acquire) && !asks_state {
+        draining()
+    } else {
+        next.run(request).instrument(span).await
+    };
     if let Some(ApiError(error)) = response.extensions_mut().remove::<ApiError>() {
         render(&mut response, &error, &id);
     } else if response.status() == StatusCode::METHOD_NOT_ALLOWED {
@@ -50,8 +56,21 @@ pub(crate) async fn wrap(State(app): State<Arc<App>>, request: Request, next: Ne
     response
 }
 
+/// What a request is told that comes after SIGTERM.
+fn draining() -> Response {
+    let error = AppError::new(
+        ErrorCode::ServiceUnavailable,
+        "this process is stopping: ask again",
+    )
+    .retry_after(1);
+    let mut response = ApiError(error).into_response();
+    response
+        .headers_mut()
+        .insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
 /// What a panic in a handler becomes; its message stays in the log.
 pub(crate) fn panicked(_payload: Box<dyn std::any::Any + Send + 'static>) -> Response<Body> {
-    use axum::response::IntoResponse as _;
     ApiError(AppError::internal(&"a handler panicked")).into_response()
 }
