@@ -141,6 +141,11 @@ impl Authenticator {
         &self.pepper
     }
 
+    /// Forgets what was read, so that a change made here is seen here at once.
+    pub fn forget(&self) {
+        self.cache.clear();
+    }
+
     /// Whether `bearer` looks like one of this service's keys.
     pub fn is_key(&self, bearer: &str) -> bool {
         bearer

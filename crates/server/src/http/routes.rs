@@ -419,6 +419,7 @@ async fn put_settings(State(app): AppState, request: Request) -> Answered {
         settings,
     };
     let tenant = app.service.admin.run(change, &actor.label()).await?;
+    app.service.authenticator.forget();
     Ok(no_store(
         &json!({ "success": true, "settings": tenant.get("settings") }),
     ))
