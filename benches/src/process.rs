@@ -84,6 +84,45 @@ impl Usage {
     }
 }
 
+/// How much the rest of the machine did meanwhile: figures of a machine that is not idle mean little.
+#[derive(Debug)]
+pub struct Disturbance {
+    ours: Vec<u32>,
+    since: Instant,
+    others_ns: u64,
+}
+
+impl Disturbance {
+    /// Counts everything but `ours` from now on.
+    ///
+    /// # Errors
+    /// When one of them is gone.
+    pub fn begin(ours: Vec<u32>) -> Result<Self> {
+        let others_ns = Self::others(&ours)?;
+        Ok(Self {
+            ours,
+            since: Instant::now(),
+            others_ns,
+        })
+    }
+
+    fn others(ours: &[u32]) -> Result<u64> {
+        Ok(machine::busy_ns()?.saturating_sub(Usage::of(ours)?.cpu_ns))
+    }
+
+    /// What it was, in a sentence.
+    ///
+    /// # Errors
+    /// When one of ours is gone.
+    pub fn tell(&self) -> Result<String> {
+        let others = Self::others(&self.ours)?.saturating_sub(self.others_ns);
+        let share = others as f64 / self.since.elapsed().as_nanos() as f64 * 100.0;
+        Ok(format!(
+            "everything else on the machine took {share:.0} % of one core"
+        ))
+    }
+}
+
 /// A process that ends with its handle.
 #[derive(Debug)]
 pub struct Running {

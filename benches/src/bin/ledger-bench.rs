@@ -17,6 +17,7 @@ use std::time::Duration;
 use clap::Parser;
 use turnpike_bench::figures::{Table, count, millis, percentile};
 use turnpike_bench::ledger::{Books, Pairs};
+use turnpike_bench::process::Disturbance;
 use turnpike_bench::{Result, disk, machine};
 use turnpike_store::{PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store};
 
@@ -166,6 +167,7 @@ impl Round {
 
     /// One case with `only` so many callers, or with all numbers of them.
     async fn measure(&mut self, case: Case, only: Option<usize>) -> Result<()> {
+        let disturbance = Disturbance::begin(vec![std::process::id()])?;
         let books = Books::open(case.store.clone(), case.workspaces, case.end_users).await?;
         let load = |callers, duration| Pairs {
             callers,
@@ -194,10 +196,10 @@ impl Round {
                 "{transfers} transfers, {expected} expected: a grant per account and a charge per pair"
             ));
         }
+        let (accounts, disturbance) = (case.accounts(), disturbance.tell()?);
         println!(
-            "{}, accounts: {}: {pairs} pairs, {} findings",
+            "{}, {accounts}: {pairs} pairs, {} findings; {disturbance}",
             case.name,
-            case.accounts(),
             findings.len()
         );
         if !case.store.is_shared() {

@@ -35,7 +35,7 @@ const ERROR_BODY_WAIT: Duration = Duration::from_secs(5);
 pub struct ClientSettings {
     /// Whose addresses these are.
     pub guard: Guard,
-    /// Name resolution, TCP and TLS together; never longer than `header_timeout`.
+    /// Name resolution, TCP and TLS together.
     pub connect_timeout: Duration,
     /// From the call to the response head.
     pub header_timeout: Duration,
@@ -116,7 +116,12 @@ impl Client {
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
-        let wait = self.settings.header_timeout.min(self.settings.total_timeout);
+        // On top of connecting, so that a connect that hangs is known as one: then nothing was sent.
+        let wait = self
+            .settings
+            .connect_timeout
+            .saturating_add(self.settings.header_timeout);
+        let wait = wait.min(self.settings.total_timeout);
         let response = match timeout_at(Instant::now() + wait, self.pool.request(request)).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(classify(&error)),

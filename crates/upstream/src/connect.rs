@@ -52,7 +52,7 @@ impl Connector {
             .wrap_connector(tcp);
         Ok(Self {
             https,
-            limit: settings.connect_timeout.min(settings.header_timeout),
+            limit: settings.connect_timeout,
         })
     }
 }

@@ -19,11 +19,10 @@ mod options;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Instant;
 
 use clap::Parser as _;
 use turnpike_bench::client::{Target, get};
-use turnpike_bench::process::{Running, Usage};
+use turnpike_bench::process::{Disturbance, Running};
 use turnpike_bench::service::{Service, Setup};
 use turnpike_bench::{Result, machine};
 
@@ -62,7 +61,7 @@ async fn main() -> Result<()> {
     let mut rig = Rig::build(options).await?;
     let parts = rig.options.parts.clone();
     for part in &parts {
-        let disturbance = Disturbance::begin(&rig)?;
+        let disturbance = Disturbance::begin(rig.pids())?;
         match part.as_str() {
             "calls" => rig.calls().await?,
             "rate" => rig.fixed_rate().await?,
@@ -70,41 +69,9 @@ async fn main() -> Result<()> {
             "memory" => rig.memory().await?,
             other => return Err(format!("no part \"{other}\": calls, rate, streams, memory").into()),
         }
-        disturbance.tell(&rig)?;
+        println!("{}", disturbance.tell()?);
     }
     rig.finish().await
-}
-
-/// How much the rest of the machine did meanwhile: figures of a machine that is not idle mean little.
-struct Disturbance {
-    since: Instant,
-    others_ns: u64,
-}
-
-impl Disturbance {
-    fn begin(rig: &Rig) -> Result<Self> {
-        Ok(Self {
-            since: Instant::now(),
-            others_ns: Self::others(rig)?,
-        })
-    }
-
-    /// Processor time of everything that is no part of this run.
-    fn others(rig: &Rig) -> Result<u64> {
-        let mut ours = vec![std::process::id()];
-        ours.extend(rig.helpers.iter().map(Running::pid));
-        ours.extend(rig.targets().iter().flat_map(|target| target.pids.clone()));
-        ours.sort_unstable();
-        ours.dedup();
-        Ok(machine::busy_ns()?.saturating_sub(Usage::of(&ours)?.cpu_ns))
-    }
-
-    fn tell(&self, rig: &Rig) -> Result<()> {
-        let others = Self::others(rig)?.saturating_sub(self.others_ns);
-        let share = others as f64 / self.since.elapsed().as_nanos() as f64 * 100.0;
-        println!("everything else on the machine, interrupts included, took {share:.0} % of one core");
-        Ok(())
-    }
 }
 
 impl Rig {
@@ -164,6 +131,16 @@ impl Rig {
             machine::pin(&[core])?;
         }
         Ok(rig)
+    }
+
+    /// Every process of this run.
+    fn pids(&self) -> Vec<u32> {
+        let mut pids = vec![std::process::id()];
+        pids.extend(self.helpers.iter().map(Running::pid));
+        pids.extend(self.targets().iter().flat_map(|target| target.pids.clone()));
+        pids.sort_unstable();
+        pids.dedup();
+        pids
     }
 
     fn targets(&self) -> Vec<Target> {
