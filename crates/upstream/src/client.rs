@@ -37,7 +37,7 @@ pub struct ClientSettings {
     pub guard: Guard,
     /// Name resolution, TCP and TLS together.
     pub connect_timeout: Duration,
-    /// From the call to the response head.
+    /// From the end of connecting to the response head.
     pub header_timeout: Duration,
     /// Between two reads of a body.
     pub idle_timeout: Duration,
