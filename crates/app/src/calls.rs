@@ -130,6 +130,7 @@ impl CallDesk {
         let (stream, wants_usage_chunk) = (request.stream, request.wants_usage_chunk);
         let bounded = request.bound(&offer)?;
         let price = FrozenPrice::new(offer.priced.clone(), context.markup(key, provider_id, &slug));
+        let price = price.with_images(bounded.images);
         let hold = price.bound(bounded.prompt, bounded.completion, bounded.images)?;
         let subject = CallSubject {
             provider: provider_id.into(),
@@ -141,7 +142,10 @@ impl CallDesk {
             price: price.to_json().into(),
         };
         let longest_ms = if stream {
-            self.engine.settings.max_stream_ms
+            // The first event may take as long as a whole call, and a slow reader delays the last one.
+            let slow = i64::try_from(self.engine.settings.slow_reader_ms).unwrap_or(i64::MAX);
+            let longest = self.engine.settings.max_stream_ms.saturating_add(slow);
+            longest.saturating_add(offer.entry.total_timeout_ms)
         } else {
             offer.entry.total_timeout_ms
         };

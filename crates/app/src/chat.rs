@@ -18,11 +18,17 @@ const MAX_N: u64 = 128;
 const REFUSED: &[&str] = &[
     "audio",
     "best_of",
+    "enable_search",
+    "max_new_tokens",
+    "max_output_tokens",
     "models",
+    "n_predict",
     "plugins",
     "prediction",
     "provider",
     "route",
+    "search_options",
+    "search_parameters",
     "transforms",
     "web_search_options",
 ];

@@ -29,8 +29,10 @@ use crate::environment::{AppSettings, Environment};
 use crate::error::AppError;
 
 /// How often an end that must not be lost is tried, and how long to wait between tries.
-const END_TRIES: u32 = 40;
-const END_PAUSE: std::time::Duration = std::time::Duration::from_millis(250);
+const END_TRIES: u32 = 600;
+/// The same for a call that was not sent.
+const RELEASE_TRIES: u32 = 3;
+const END_PAUSE: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// What a caller is told about money, beside the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,12 +168,25 @@ impl Engine {
         self.store.submit(command).await
     }
 
-    /// Submits an end of a call that must not be lost: tries again while the store is away.
+    /// Submits an end of a call that must not be lost: tries again for minutes while the store is away.
     pub(crate) async fn submit_end(&self, tenant: TenantId, action: Action) -> Result<Outcome, SubmitError> {
+        self.submit_patiently(tenant, action, END_TRIES).await
+    }
+
+    async fn submit_patiently(
+        &self,
+        tenant: TenantId,
+        action: Action,
+        tries: u32,
+    ) -> Result<Outcome, SubmitError> {
         let mut last = SubmitError::Busy;
-        for attempt in 0..END_TRIES {
+        for attempt in 0..tries {
             if attempt > 0 {
-                tokio::time::sleep(END_PAUSE).await;
+                tokio::select! {
+                    () = tokio::time::sleep(END_PAUSE) => {}
+                    // The process ends: the sweeper of the next one does the rest.
+                    () = self.stopping.cancelled() => return Err(last),
+                }
             }
             match self.submit(tenant, action.clone()).await {
                 Ok(outcome) => return Ok(outcome),
@@ -290,7 +305,16 @@ impl Engine {
             outcome,
             drift,
         };
-        if let Err(error) = self.submit_end(admitted.tenant, Action::Release(release)).await {
+        // Before dispatch the caller waits for this, and the sweeper can do it as well.
+        let tries = if stored.is_some() {
+            END_TRIES
+        } else {
+            RELEASE_TRIES
+        };
+        let released = self
+            .submit_patiently(admitted.tenant, Action::Release(release), tries)
+            .await;
+        if let Err(error) = released {
             // The sweeper ends it later, in the customer's favour.
             tracing::error!(call = %admitted.call.call, %error, "a hold was not released");
         }
@@ -299,7 +323,7 @@ impl Engine {
 
     /// Ends a call that the provider failed: nothing is charged.
     pub(crate) async fn fail(&self, admitted: &Admitted, error: &UpstreamError) -> AppError {
-        let failure = upstream_failure(error);
+        let failure = upstream_failure(error).with("callId", admitted.call.call.to_string());
         tracing::warn!(call = %admitted.call.call, %error, "a provider failed");
         let drift = error.outcome_unknown().then(|| Drift {
             kind: DriftKind::OutcomeUnknown,
@@ -440,7 +464,6 @@ fn provider_message(body: &[u8]) -> Option<String> {
 fn failure_document(error: &AppError) -> Bytes {
     let document = json!({
         "code": error.code.as_str(), "message": error.message, "members": error.members,
-        "retryAfterSecs": error.retry_after_secs,
     });
     Bytes::from(document.to_string())
 }

@@ -140,7 +140,9 @@ impl AppError {
             }
             SubmitError::Unknown => {
                 tracing::error!("the outcome of a ledger command is unknown");
-                Self::unavailable()
+                let message =
+                    "the outcome of this call is not known yet: ask again with the same idempotency key";
+                Self::new(ErrorCode::ServiceUnavailable, message).retry_after(5)
             }
         }
     }

@@ -102,12 +102,29 @@ pub struct PricedModel {
 pub struct FrozenPrice {
     model: Arc<PricedModel>,
     markup: EffectiveMarkup,
+    /// Images of this call that are priced by the piece; no provider reports them.
+    images: u64,
 }
 
 impl FrozenPrice {
     /// A model's price under a markup.
     pub const fn new(model: Arc<PricedModel>, markup: EffectiveMarkup) -> Self {
-        Self { model, markup }
+        Self {
+            model,
+            markup,
+            images: 0,
+        }
+    }
+
+    /// The same for a call with so many images.
+    #[must_use]
+    pub fn with_images(mut self, images: u64) -> Self {
+        self.images = if self.model.price.rates.image.is_some() {
+            images
+        } else {
+            0
+        };
+        self
     }
 
     /// The most that a call of this size can cost.
@@ -123,7 +140,11 @@ impl FrozenPrice {
     /// # Errors
     /// [`PriceError`] when a dimension has no price.
     pub fn cost(&self, usage: &Usage) -> Result<Charge, PriceError> {
-        charge(self.model.price.cost(usage)?, &self.markup)
+        let usage = Usage {
+            images: usage.images.max(self.images),
+            ..*usage
+        };
+        charge(self.model.price.cost(&usage)?, &self.markup)
     }
 
     /// The record of this price.

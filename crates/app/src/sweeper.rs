@@ -26,7 +26,7 @@ pub struct Swept {
 }
 
 /// Ends calls that nobody works on any more: on an embedded store every open call that is not running in
-/// this process, on a shared one those past their deadline.
+/// this process, on a shared one those of this process and those past their deadline.
 ///
 /// # Errors
 /// When the store cannot be read.
@@ -38,6 +38,7 @@ pub async fn sweep(engine: &Arc<Engine>) -> Result<Swept, AppError> {
         Timestamp::from_millis(i64::MAX)
     };
     let open = OpenCalls {
+        of_instance: Some(engine.settings.instance),
         deadline_before,
         limit: SWEEP_LIMIT,
     };

@@ -7,30 +7,36 @@ use tokio_util::sync::CancellationToken;
 use turnpike_app::sweeper;
 
 use crate::http::App;
+use crate::run::Roles;
 
 /// Prices are read again this soon after they changed.
 const REFRESH: Duration = Duration::from_millis(500);
 /// How often expired answers and idle rate limits are forgotten.
 const TIDY: Duration = Duration::from_mins(1);
 
-/// Starts the loops of this process.
-pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken) {
-    let sweep_every = Duration::from_secs(app.service.config.calls.sweep_secs.max(1));
-    spawn(app, stop, sweep_every, |app| async move {
-        let swept = sweeper::sweep(&app.service.engine).await?;
-        app.metrics.swept_calls.inc_by(swept.expired);
-        app.metrics
-            .live_calls
-            .set(i64::try_from(app.service.engine.live_calls()).unwrap_or(i64::MAX));
-        Ok(())
-    });
+/// Starts the loops of this process: prices and rate limits wherever calls are served, the rest on workers.
+pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) {
     spawn(app, stop, REFRESH, |app| async move {
         app.service.shelf.refresh(&*app.service.store).await
     });
     spawn(app, stop, TIDY, |app| async move {
         app.service.limits.tidy();
-        sweeper::prune(&app.service.engine).await.map(drop)
+        Ok(())
     });
+    // A process also ends what it left itself, worker or not.
+    let sweep_every = Duration::from_secs(app.service.config.calls.sweep_secs.max(1));
+    spawn(app, stop, sweep_every, |app| async move {
+        let swept = sweeper::sweep(&app.service.engine).await?;
+        app.metrics.swept_calls.inc_by(swept.expired);
+        let live = i64::try_from(app.service.engine.live_calls()).unwrap_or(i64::MAX);
+        app.metrics.live_calls.set(live);
+        Ok(())
+    });
+    if roles.worker {
+        spawn(app, stop, TIDY, |app| async move {
+            sweeper::prune(&app.service.engine).await.map(drop)
+        });
+    }
 }
 
 fn spawn<F, W>(app: &Arc<App>, stop: &CancellationToken, every: Duration, job: W)

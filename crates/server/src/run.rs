@@ -82,9 +82,7 @@ pub(crate) async fn run(started: Started, data: &Path) -> Result<(), SetupError>
     if is_embedded(&config.store) {
         tokio::spawn(admin_socket::serve(app.clone(), admin_socket::listen(data)?));
     }
-    if roles.worker {
-        jobs::start(&app, &stop);
-    }
+    jobs::start(&app, &stop, roles);
     tracing::info!(listen = config.server.listen, "turnpike is running");
     if roles.api {
         let router = router(&app);

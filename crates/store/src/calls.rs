@@ -60,10 +60,15 @@ impl<S: Sql> Calls for S {
 
     async fn list_open_calls(&self, open: OpenCalls) -> Result<Vec<(TenantId, Hold)>, StoreError> {
         let sql = format!(
-            "SELECT {HOLD_COLUMNS} FROM holds WHERE finished_at IS NULL AND deadline < $1
+            "SELECT {HOLD_COLUMNS} FROM holds WHERE finished_at IS NULL
+                 AND (deadline < $1 OR instance = $3)
                  ORDER BY deadline LIMIT $2"
         );
-        let params = params![open.deadline_before.millis(), i64::from(open.limit)];
+        let params = params![
+            open.deadline_before.millis(),
+            i64::from(open.limit),
+            open.of_instance,
+        ];
         self.query(&sql, params).await?.iter().map(rows::hold).collect()
     }
 

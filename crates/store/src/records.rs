@@ -190,6 +190,8 @@ pub struct EventRow {
 pub struct OpenCalls {
     /// Deadline before this.
     pub deadline_before: Timestamp,
+    /// Or taken by this process, whatever the deadline.
+    pub of_instance: Option<Uuid>,
     /// At most so many.
     pub limit: u32,
 }
@@ -244,7 +246,7 @@ pub struct UsageRow {
     pub failed_calls: i64,
     /// Charged less what was credited back.
     pub charged: Micros,
-    /// The tenant's margin in it, before stream refunds.
+    /// The tenant's margin in it.
     pub margin: Micros,
     /// Prompt tokens.
     pub prompt_tokens: i64,

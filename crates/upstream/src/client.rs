@@ -136,7 +136,7 @@ impl Client {
             return Err(UpstreamError::bad("response head too large"));
         }
         if response.status().is_redirection() {
-            return Err(UpstreamError::bad("redirect"));
+            return Err(UpstreamError::bad(UpstreamError::REDIRECT));
         }
         if headers::is_encoded(response.headers()) {
             return Err(UpstreamError::bad("encoded body"));

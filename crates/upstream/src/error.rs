@@ -78,9 +78,16 @@ impl UpstreamError {
         matches!(self, Self::Timeout { .. })
     }
 
-    /// Whether it is unknown if the upstream carried out (and bills) the request.
+    pub(crate) const REDIRECT: &str = "redirect";
+
+    /// Whether the upstream may have carried out (and bill) the request: its answer did not come, or cannot be
+    /// used. An error status and a redirect say that it did not.
     pub fn outcome_unknown(&self) -> bool {
-        matches!(self, Self::Timeout { .. } | Self::Interrupted { .. })
+        match self {
+            Self::Timeout { .. } | Self::Interrupted { .. } => true,
+            Self::BadResponse { reason } => *reason != Self::REDIRECT,
+            Self::NotSent { .. } | Self::Status { .. } => false,
+        }
     }
 
     pub(crate) const fn bad(reason: &'static str) -> Self {

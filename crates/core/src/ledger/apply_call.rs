@@ -235,18 +235,22 @@ pub(super) fn finish_stream(step: &mut Step<'_>, finish: &FinishStream) -> Resul
     if hold.state != HoldState::Captured {
         return Err(Rejection::HoldNotOpen(hold.state));
     }
+    let kept = finish.charge;
+    let refund = hold.charged.saturating_sub_zero(kept.effective);
     if hold.is_finished() {
+        // The answer to the first of these was lost on its way; anything else came too late.
+        if hold.refunded != refund || hold.usage != finish.usage {
+            return Err(Rejection::HoldNotOpen(hold.state));
+        }
         let balance = step.account(&payer_key)?.balance();
         return Ok(Outcome::Finished {
             refunded: hold.refunded,
             balance,
         });
     }
-    let kept = finish.charge;
     if kept.effective > hold.charged || kept.margin > hold.margin {
         return Err(Rejection::Mismatch("a stream never costs more than was captured"));
     }
-    let refund = hold.charged.saturating_sub_zero(kept.effective);
     let margin_refund = hold.margin.saturating_sub_zero(kept.margin);
     let base_refund = refund
         .checked_sub(margin_refund)
@@ -271,6 +275,7 @@ pub(super) fn finish_stream(step: &mut Step<'_>, finish: &FinishStream) -> Resul
     }
     uncount(step, &hold, refund)?;
     hold.refunded = refund;
+    hold.margin = kept.margin;
     hold.usage = finish.usage;
     hold.failure.clone_from(&finish.failure);
     hold.finished_at = Some(step.command.at);

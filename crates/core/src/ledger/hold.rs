@@ -150,7 +150,7 @@ pub struct Hold {
     pub finished_at: Option<Timestamp>,
     /// Taken from the payer.
     pub charged: Micros,
-    /// The tenant's margin in `charged`.
+    /// The tenant's margin in `charged − refunded`.
     pub margin: Micros,
     /// Credited back after the capture.
     pub refunded: Micros,

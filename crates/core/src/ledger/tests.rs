@@ -349,8 +349,13 @@ fn a_stream_is_captured_first_and_refunded_later_but_never_debited_further() {
     bench
         .run(Action::FinishStream(Box::new(finish(charge(20, 4)))))
         .unwrap();
+    assert!(
+        bench
+            .run(Action::FinishStream(Box::new(finish(charge(0, 0)))))
+            .is_err()
+    );
     let again = bench
-        .run(Action::FinishStream(Box::new(finish(charge(0, 0)))))
+        .run(Action::FinishStream(Box::new(finish(charge(20, 4)))))
         .unwrap();
     assert!(matches!(again, Outcome::Finished { refunded, .. } if refunded == Micros::new(36)));
     assert_eq!(bench.balance(&user("alice")).posted, Micros::new(76));

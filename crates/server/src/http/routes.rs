@@ -93,12 +93,26 @@ fn body_limits(app: &App) -> BodyLimits {
     }
 }
 
-/// A failed call has charged nothing, and says so.
-fn uncharged(app: &App, error: AppError) -> Response {
+/// A failed call: its id where there is one, and that it charged nothing where that is so.
+fn failed(app: &App, error: AppError) -> Response {
+    let charged_earlier = matches!(
+        error.code,
+        ErrorCode::ResultExpired | ErrorCode::IdempotencyInProgress | ErrorCode::IdempotencyKeyConflict
+    );
+    let call = error
+        .members
+        .get("callId")
+        .and_then(Value::as_str)
+        .map(HeaderValue::from_str);
     let mut response = ApiError(error).into_response();
-    response
-        .headers_mut()
-        .insert(app.names.credits_charged.clone(), HeaderValue::from_static("0"));
+    if let Some(Ok(call)) = call {
+        response.headers_mut().insert(app.names.call_id.clone(), call);
+    }
+    if !charged_earlier {
+        response
+            .headers_mut()
+            .insert(app.names.credits_charged.clone(), HeaderValue::from_static("0"));
+    }
     response
 }
 
@@ -125,7 +139,7 @@ async fn chat_completions(State(app): AppState, request: Request) -> Answered {
     let raw = read_json_body(&parts.headers, body, body_limits(&app), false).await?;
     match app.service.desk.chat(context, raw).await {
         Ok(answer) => Ok(chat_response(&app.names, answer, shows)),
-        Err(error) => Ok(uncharged(&app, error)),
+        Err(error) => Ok(failed(&app, error)),
     }
 }
 
@@ -166,7 +180,7 @@ async fn execute(
     let raw = read_json_body(&parts.headers, body, body_limits(&app), true).await?;
     match app.service.desk.execute(context, provider, endpoint, raw).await {
         Ok(answer) => Ok(tool_response(&app.names, answer, shows)),
-        Err(error) => Ok(uncharged(&app, error)),
+        Err(error) => Ok(failed(&app, error)),
     }
 }
 

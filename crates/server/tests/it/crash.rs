@@ -21,6 +21,7 @@ on_both_stores!(
 pub async fn short_lived(store: Store) -> Site {
     Setup::new(store)
         .provider("total_timeout_secs", 1)
+        .set("calls.slow_reader_secs", 1)
         .set("calls.max_stream_secs", 1)
         .set("calls.hold_slack_secs", 1)
         .start()

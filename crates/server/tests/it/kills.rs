@@ -87,6 +87,7 @@ async fn random_kills_under_load_lose_no_answer_and_charge_no_key_twice(store: S
     let setup = Setup::new(store).grant(Some("9000"));
     let setup = setup
         .provider("total_timeout_secs", 2)
+        .set("calls.slow_reader_secs", 1)
         .set("calls.max_stream_secs", 2)
         .set("calls.hold_slack_secs", 1);
     let mut site = setup.start().await;

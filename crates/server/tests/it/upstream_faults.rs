@@ -13,7 +13,7 @@ on_both_stores!(
     the_providers_complaint_about_a_request_reaches_the_caller,
     a_provider_that_cannot_be_reached_leaves_the_key_free,
     a_timeout_is_a_loss_of_the_operator_only,
-    an_unusable_answer_costs_nothing,
+    an_unusable_answer_costs_the_customer_nothing,
     usage_that_cannot_be_costs_the_hold_and_is_recorded,
     a_dead_pooled_connection_never_sends_a_call_twice,
     an_endless_answer_is_cut,
@@ -23,6 +23,18 @@ on_both_stores!(
 pub async fn untouched(site: &Site) {
     assert_eq!(site.settled().await, micros("10"));
     assert_eq!(site.ledger().lines().count(), 1);
+}
+
+/// The customer paid nothing and nothing is held; what the provider may bill is the operator's loss.
+async fn costs_the_operator(site: &Site, calls: i64) {
+    assert_eq!(site.settled().await, micros("10"));
+    assert_eq!(
+        site.database
+            .number("SELECT COUNT(*) FROM drifts WHERE loss > 0")
+            .await,
+        calls
+    );
+    assert_eq!(site.ledger().lines().count(), 1 + usize::try_from(calls).unwrap());
 }
 
 // Fault matrix 76, 77, 88
@@ -176,7 +188,7 @@ async fn a_timeout_is_a_loss_of_the_operator_only(store: Store) {
 }
 
 // Fault matrix 80, 86
-async fn an_unusable_answer_costs_nothing(store: Store) {
+async fn an_unusable_answer_costs_the_customer_nothing(store: Store) {
     let site = Site::new(store).await;
     let html = [("content-type", "text/html")];
     let gzip = [("content-encoding", "gzip")];
@@ -207,7 +219,7 @@ async fn an_unusable_answer_costs_nothing(store: Store) {
             "{steps:?}"
         );
     }
-    untouched(&site).await;
+    costs_the_operator(&site, 10).await;
 }
 
 // Fault matrix 81, I12
@@ -284,5 +296,5 @@ async fn an_endless_answer_is_cut(store: Store) {
         .send()
         .await
         .refused(502, "UPSTREAM_ERROR");
-    untouched(&site).await;
+    costs_the_operator(&site, 1).await;
 }

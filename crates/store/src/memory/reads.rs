@@ -42,7 +42,10 @@ impl Calls for MemoryStore {
             .books
             .holds
             .iter()
-            .filter(|(_, hold)| !hold.is_finished() && hold.deadline < open.deadline_before)
+            .filter(|(_, hold)| {
+                !hold.is_finished()
+                    && (hold.deadline < open.deadline_before || open.of_instance == Some(hold.instance))
+            })
             .map(|((tenant, _), hold)| (*tenant, hold.clone()))
             .collect();
         found.sort_by_key(|(_, hold)| hold.deadline);

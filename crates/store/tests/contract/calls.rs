@@ -290,6 +290,7 @@ pub(crate) async fn a_stream_is_captured_first_and_finished_later(world: &World)
     }));
     world.run(tenant, begun).await.unwrap();
     let open = OpenCalls {
+        of_instance: None,
         deadline_before: NOW.plus_millis(100_000),
         limit: 10,
     };

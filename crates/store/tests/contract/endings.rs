@@ -31,6 +31,7 @@ pub(crate) async fn an_unfinished_call_is_found_and_expired(world: &World) {
         .await
         .unwrap();
     let due = |before, limit| OpenCalls {
+        of_instance: None,
         deadline_before: before,
         limit,
     };
