@@ -201,6 +201,7 @@ async fn an_unusable_answer_costs_the_customer_nothing(store: Store) {
         vec![answer(200, &html, b"{}")],
         vec![answer(200, &gzip, b"\x1f\x8b\x08")],
         vec![answer(204, &[], b"")],
+        // A status that is no success says that nothing was done.
         vec![Step::Bytes(b"HTTP/1.1 999 \r\n\r\n".to_vec()), Step::Close],
         vec![Step::Bytes(b"garbage garbage\r\n\r\n".to_vec()), Step::Close],
         vec![
