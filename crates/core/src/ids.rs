@@ -60,6 +60,23 @@ uuid_id!(
     TransferId
 );
 
+uuid_id!(
+    /// A top-up: one purchase of credits.
+    TopupId
+);
+uuid_id!(
+    /// A refund of a top-up.
+    RefundId
+);
+uuid_id!(
+    /// A dispute of a top-up's payment.
+    DisputeId
+);
+uuid_id!(
+    /// An end-user token, its `jti`.
+    TokenId
+);
+
 impl TenantId {
     /// The distribution bucket, 0..=255: a stable hash of the id, first column of every key.
     pub fn bucket(self) -> i16 {
@@ -80,6 +97,29 @@ impl TransferId {
     pub fn derive(at: Timestamp, command: CommandId, ordinal: u32) -> Self {
         Self(derive_v7(at, command, ordinal, b"transfer"))
     }
+}
+
+impl DisputeId {
+    /// The id of the dispute that the processor calls `reference`.
+    pub fn derive(tenant: TenantId, reference: &str) -> Self {
+        Self(derive_v8(&[
+            b"dispute",
+            tenant.0.as_bytes(),
+            reference.as_bytes(),
+        ]))
+    }
+}
+
+impl RefundId {
+    /// The id of a refund that was made at the processor, which calls it `reference`.
+    pub fn derive(tenant: TenantId, reference: &str) -> Self {
+        Self(derive_v8(&[b"refund", tenant.0.as_bytes(), reference.as_bytes()]))
+    }
+}
+
+/// The id of the audit row of a command.
+pub fn audit_id(at: Timestamp, command: CommandId) -> Uuid {
+    derive_v7(at, command, 0, b"audit")
 }
 
 /// A UUIDv7 whose random part is a hash of its cause.

@@ -212,6 +212,10 @@ pub struct Account {
     pub held: Micros,
     /// Whether it may be spent from.
     pub status: AccountStatus,
+    /// Why it is frozen, counted: each dispute, each debt, and by hand.
+    pub freezes: i64,
+    /// Calls paid from it that are not finished, running streams included.
+    pub open_calls: i64,
     /// Spent and held in the running UTC day.
     pub day: SpendWindow,
     /// Spent and held in the running UTC month.
@@ -224,6 +228,8 @@ impl Default for Account {
             posted: Micros::ZERO,
             held: Micros::ZERO,
             status: AccountStatus::Active,
+            freezes: 0,
+            open_calls: 0,
             day: SpendWindow::default(),
             month: SpendWindow::default(),
         }
@@ -231,6 +237,24 @@ impl Default for Account {
 }
 
 impl Account {
+    /// Adds a reason to be frozen; says whether it was not frozen before.
+    pub(super) fn freeze(&mut self) -> bool {
+        self.freezes = self.freezes.saturating_add(1);
+        let was_active = self.status == AccountStatus::Active;
+        if was_active {
+            self.status = AccountStatus::Frozen;
+        }
+        was_active
+    }
+
+    /// Takes a reason away; without one the account may be spent from again.
+    pub(super) fn thaw(&mut self) {
+        self.freezes = self.freezes.saturating_sub(1).max(0);
+        if self.freezes == 0 && self.status == AccountStatus::Frozen {
+            self.status = AccountStatus::Active;
+        }
+    }
+
     /// What a new hold may take.
     pub const fn available(&self) -> Micros {
         self.posted.saturating_sub_zero(self.held)
@@ -263,7 +287,7 @@ impl Balance {
 
 /// What was spent in one calendar window. Spending in a later window starts at zero; a clock that steps back
 /// goes on counting in the window that already runs, so that it opens no fresh allowance.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SpendWindow {
     /// Which window: [`crate::time::Timestamp::day`] or [`crate::time::Timestamp::month`].
     pub index: i64,

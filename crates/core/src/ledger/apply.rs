@@ -7,15 +7,16 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::account::{Account, AccountKey, AccountKind, AccountStatus, Balance, Payer, TenantStatus};
-use super::apply_call;
 use super::books::{Books, TenantHead};
-use super::command::{Action, Command, Grant, GrantSource, Move, NewClaim, Outcome};
+use super::command::{Action, AuditEntry, AuditNote, Command, Grant, GrantSource, Move, NewClaim, Outcome};
 use super::event::{Event, EventType};
 use super::hold::Claim;
 use super::policy::EndUser;
 use super::rejection::Rejection;
+use super::token::EndUserToken;
 use super::transfer::{Cause, Transfer};
-use crate::ids::{CallId, EventId, ExternalUserId, TransferId};
+use super::{apply_call, apply_dispute, apply_refund, apply_topup, apply_user};
+use crate::ids::{CallId, EventId, ExternalUserId, TokenId, TransferId, audit_id};
 use crate::money::Micros;
 
 /// Applies `command` to `books`.
@@ -29,8 +30,9 @@ pub fn apply(books: &mut Books, command: &Command) -> Result<Outcome, Rejection>
             command,
             transfers: 0,
             events: 0,
+            before: None,
         };
-        match &command.action {
+        let outcome = match &command.action {
             Action::Grant(grant) => step.grant(grant),
             Action::Move(moved) => step.move_between(moved),
             Action::Hold(hold) => apply_call::hold(&mut step, hold),
@@ -39,7 +41,22 @@ pub fn apply(books: &mut Books, command: &Command) -> Result<Outcome, Rejection>
             Action::FinishStream(finish) => apply_call::finish_stream(&mut step, finish),
             Action::Release(release) => apply_call::release(&mut step, release),
             Action::Expire(call) => apply_call::expire(&mut step, call),
-        }
+            Action::OpenTopup(new) => apply_topup::open(&mut step, new),
+            Action::AttachCheckout(attach) => apply_topup::attach(&mut step, attach),
+            Action::TopupReport(report) => apply_topup::report(&mut step, report),
+            Action::SetAutoTopup(choice) => apply_topup::set_auto(&mut step, choice),
+            Action::BeginAutoTopup(new) => apply_topup::begin_auto(&mut step, new),
+            Action::OpenRefund(new) => apply_refund::open(&mut step, new),
+            Action::RefundReport(report) => apply_refund::report(&mut step, report),
+            Action::DisputeReport(report) => apply_dispute::report(&mut step, report),
+            Action::MintToken(new) => apply_user::mint_token(&mut step, new),
+            Action::RevokeTokens(revoke) => apply_user::revoke_tokens(&mut step, revoke),
+            Action::SetPolicy(new) => apply_user::set_policy(&mut step, new),
+            Action::SetFrozen(frozen) => apply_user::set_frozen(&mut step, frozen),
+            Action::Retire(retire) => apply_user::retire(&mut step, retire),
+        }?;
+        step.write_note(&outcome);
+        Ok(outcome)
     })
 }
 
@@ -60,6 +77,8 @@ pub(super) struct Step<'a> {
     pub(super) command: &'a Command,
     transfers: u32,
     events: u32,
+    /// The thing before the command, for the audit row.
+    pub(super) before: Option<std::sync::Arc<str>>,
 }
 
 impl Step<'_> {
@@ -97,6 +116,33 @@ impl Step<'_> {
             return Err(Rejection::NotLoaded("end user"));
         }
         Ok(self.books.end_users.get(&key).cloned())
+    }
+
+    pub(super) fn token(&self, id: TokenId) -> Result<Option<EndUserToken>, Rejection> {
+        let key = (self.command.tenant, id);
+        if !self.books.tokens.is_loaded(&key) {
+            return Err(Rejection::NotLoaded("token"));
+        }
+        Ok(self.books.tokens.get(&key).cloned())
+    }
+
+    /// Appends the command's audit row, unless the command was done before.
+    fn write_note(&mut self, outcome: &Outcome) {
+        let Some(note) = &self.command.note else { return };
+        if matches!(
+            outcome,
+            Outcome::Existing(_) | Outcome::Retired { already: true, .. }
+        ) {
+            return;
+        }
+        let mut note = AuditNote::clone(note);
+        note.before = note.before.or(self.before.take());
+        self.books.audits.push(AuditEntry {
+            id: audit_id(self.command.at, self.command.id),
+            tenant: self.command.tenant,
+            at: self.command.at,
+            note,
+        });
     }
 
     /// Takes an idempotency key for `subject`; `Some` when it stands for something already.
@@ -228,21 +274,24 @@ impl Step<'_> {
             payer.external_user_id(),
             &reference,
             data,
-        )
+        )?;
+        let kind = payer.account(self.command.tenant).kind;
+        match self.tenant()?.low_balance.of(kind) {
+            Some(threshold) if before >= threshold && after < threshold => {
+                let data = object([("balanceUsd", json!(after)), ("thresholdUsd", json!(threshold))]);
+                self.emit(EventType::BalanceLow, payer.external_user_id(), &reference, data)
+            }
+            _ => Ok(()),
+        }
     }
 
-    fn ensure_end_user(&mut self, payer: &Payer) -> Result<(), Rejection> {
+    pub(super) fn ensure_end_user(&mut self, payer: &Payer) -> Result<(), Rejection> {
         let Payer::EndUser(id) = payer else { return Ok(()) };
         match self.end_user(id)? {
             Some(user) if user.retired => Err(Rejection::EndUserRetired),
             Some(_) => Ok(()),
             None => {
-                let user = EndUser {
-                    id: id.clone(),
-                    retired: false,
-                    policy: std::sync::Arc::default(),
-                    created_at: self.command.at,
-                };
+                let user = EndUser::new(id.clone(), self.command.at);
                 self.books.end_users.put((self.command.tenant, id.clone()), user);
                 Ok(())
             }

@@ -9,8 +9,8 @@ use super::apply::{Posting, Step, object};
 use super::command::{Capture, Drift, DriftKind, FinishStream, NewHold, Outcome, Release, StoredOutcome};
 use super::event::EventType;
 use super::hold::{CallRef, Hold, HoldState, LoopCount};
-use super::policy::Policy;
-use super::rejection::Rejection;
+use super::policy::{Policy, allows};
+use super::rejection::{LimitScope, Rejection};
 use super::transfer::Cause;
 use crate::money::Micros;
 
@@ -29,6 +29,16 @@ pub(super) fn hold(step: &mut Step<'_>, new: &NewHold) -> Result<Outcome, Reject
     step.active_tenant()?;
     let at = step.command.at;
     let policy = payer_policy(step, &new.payer)?;
+    let subject = &new.subject;
+    if !policy.allows(&subject.provider, &subject.endpoint, subject.model.as_deref()) {
+        return Err(Rejection::ToolNotAllowed(
+            "the end user's policy does not name it",
+        ));
+    }
+    match policy.require_approval_above_usd {
+        Some(threshold) if new.amount > threshold => return Err(Rejection::ApprovalRequired { threshold }),
+        _ => {}
+    }
     let key = new.payer.account(step.command.tenant);
     let mut account = step.account(&key)?;
     if account.status != AccountStatus::Active {
@@ -62,7 +72,9 @@ pub(super) fn hold(step: &mut Step<'_>, new: &NewHold) -> Result<Outcome, Reject
         .month
         .add(at.month(), new.amount)
         .ok_or(Rejection::Overflow)?;
+    account.open_calls = account.open_calls.saturating_add(1);
     step.books.accounts.put(key, account);
+    spend_by_token(step, new)?;
     let loop_id = counted.as_ref().map(|(loop_key, _)| loop_key.loop_id.clone());
     if let Some((loop_key, count)) = counted {
         let spent = count.spent.checked_add(new.amount).ok_or(Rejection::Overflow)?;
@@ -79,6 +91,7 @@ pub(super) fn hold(step: &mut Step<'_>, new: &NewHold) -> Result<Outcome, Reject
         payer: new.payer.clone(),
         claim: new.claim.as_ref().map(|claim| claim.key.clone()),
         loop_id,
+        token: new.token,
     };
     let hold = Hold {
         call,
@@ -102,6 +115,42 @@ pub(super) fn hold(step: &mut Step<'_>, new: &NewHold) -> Result<Outcome, Reject
     };
     step.books.holds.put((step.command.tenant, new.call), hold);
     Ok(Outcome::Held(account.balance()))
+}
+
+/// Counts the hold on the token it was asked with, which must still work.
+fn spend_by_token(step: &mut Step<'_>, new: &NewHold) -> Result<(), Rejection> {
+    let Some(id) = new.token else { return Ok(()) };
+    let mut token = step.token(id)?.ok_or(Rejection::TokenNotLive)?;
+    if !token.is_live(step.command.at) || new.payer.external_user_id() != Some(&token.owner) {
+        return Err(Rejection::TokenNotLive);
+    }
+    let subject = &new.subject;
+    let named = token.tools.as_deref().is_none_or(|tools| {
+        allows(
+            tools,
+            &subject.provider,
+            &subject.endpoint,
+            subject.model.as_deref(),
+        )
+    });
+    if !named {
+        return Err(Rejection::ToolNotAllowed("the token does not name it"));
+    }
+    let Some(limit) = token.max_spend else {
+        return Ok(());
+    };
+    let after = token.spent.checked_add(new.amount).ok_or(Rejection::Overflow)?;
+    if after > limit {
+        return Err(Rejection::SpendLimitExceeded {
+            scope: LimitScope::Credential,
+            limit,
+            spent: token.spent,
+            resets_at: None,
+        });
+    }
+    token.spent = after;
+    step.books.tokens.put((step.command.tenant, id), token);
+    Ok(())
 }
 
 fn payer_policy(step: &Step<'_>, payer: &Payer) -> Result<Arc<Policy>, Rejection> {
@@ -158,6 +207,13 @@ fn uncount(step: &mut Step<'_>, hold: &Hold, amount: Micros) -> Result<(), Rejec
     account.day.give_back(hold.windows.0, amount);
     account.month.give_back(hold.windows.1, amount);
     step.books.accounts.put(key, account);
+    if let Some(id) = hold.call.token
+        && let Some(mut token) = step.token(id)?
+        && token.max_spend.is_some()
+    {
+        token.spent = token.spent.saturating_sub_zero(amount);
+        step.books.tokens.put((step.command.tenant, id), token);
+    }
     if let Some(loop_key) = hold.call.loop_key(step.command.tenant) {
         if !step.books.loops.is_loaded(&loop_key) {
             return Err(Rejection::NotLoaded("loop"));
@@ -222,7 +278,7 @@ pub(super) fn capture(step: &mut Step<'_>, capture: &Capture) -> Result<Outcome,
     if let Some(entry) = entry {
         step.emit_balance_changed(&hold.call.payer, before, account.posted, Cause::Charge, entry)?;
     }
-    close(step, hold, capture.outcome.clone());
+    close(step, hold, capture.outcome.clone())?;
     Ok(Outcome::Captured {
         charged: charge.effective,
         balance: account.balance(),
@@ -309,7 +365,7 @@ pub(super) fn finish_stream(step: &mut Step<'_>, finish: &FinishStream) -> Resul
             entry,
         )?;
     }
-    close(step, hold, Some(finish.outcome.clone()));
+    close(step, hold, Some(finish.outcome.clone()))?;
     Ok(Outcome::Finished {
         refunded: refund,
         balance,
@@ -352,7 +408,7 @@ pub(super) fn expire(step: &mut Step<'_>, call: &CallRef) -> Result<Outcome, Rej
         };
         hold.finished_at = Some(step.command.at);
         book_drift(step, &mut hold, Some(&drift))?;
-        close(step, hold, None);
+        close(step, hold, None)?;
         return Ok(Outcome::Finished {
             refunded: Micros::ZERO,
             balance,
@@ -424,7 +480,7 @@ fn end_uncharged(
         &reference,
         data,
     )?;
-    close(step, hold, outcome);
+    close(step, hold, outcome)?;
     Ok(Outcome::Released(balance))
 }
 
@@ -479,10 +535,18 @@ fn emit_burn(step: &mut Step<'_>, hold: &Hold, base: Micros) -> Result<(), Rejec
     )
 }
 
-fn close(step: &mut Step<'_>, hold: Hold, outcome: Option<StoredOutcome>) {
+/// Puts the hold back; when nothing more will happen to it, its account has one unfinished call less.
+fn close(step: &mut Step<'_>, hold: Hold, outcome: Option<StoredOutcome>) -> Result<(), Rejection> {
     let call = hold.call.call;
+    if hold.is_finished() {
+        let key = hold.call.payer.account(step.command.tenant);
+        let mut account = step.account(&key)?;
+        account.open_calls = account.open_calls.saturating_sub(1).max(0);
+        step.books.accounts.put(key, account);
+    }
     step.books.holds.put((step.command.tenant, call), hold);
     if let Some(outcome) = outcome {
         step.books.outcomes.push((step.command.tenant, call, outcome));
     }
+    Ok(())
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use super::account::{Account, AccountKey};
 use super::books::TenantHead;
 use super::hold::{Hold, HoldState};
+use super::topup::Topup;
 use super::transfer::{Cause, GENESIS, Transfer};
 use crate::ids::CallId;
 use crate::money::Micros;
@@ -20,6 +21,7 @@ const MAX_FINDINGS: usize = 100;
 pub struct Auditor {
     posted: BTreeMap<AccountKey, i128>,
     held: BTreeMap<AccountKey, i128>,
+    open_calls: BTreeMap<AccountKey, i64>,
     calls: BTreeMap<CallId, CallSum>,
     chain: [u8; 32],
     next_transfer: i64,
@@ -48,6 +50,8 @@ pub struct AuditCounts {
     pub open_holds: u64,
     /// Events.
     pub events: u64,
+    /// Top-ups.
+    pub topups: u64,
 }
 
 /// What the audit of a tenant found.
@@ -71,6 +75,7 @@ impl Auditor {
         Self {
             posted: BTreeMap::new(),
             held: BTreeMap::new(),
+            open_calls: BTreeMap::new(),
             calls: BTreeMap::new(),
             chain: GENESIS,
             next_transfer: 1,
@@ -81,6 +86,7 @@ impl Auditor {
                 holds: 0,
                 open_holds: 0,
                 events: 0,
+                topups: 0,
             },
             findings: Vec::new(),
         }
@@ -137,7 +143,18 @@ impl Auditor {
                 Cause::Charge | Cause::Margin => &mut sums.charged,
                 Cause::StreamRefund | Cause::MarginRefund => &mut sums.refunded,
                 Cause::OperatorLoss => &mut sums.loss,
-                Cause::Grant | Cause::Allocate | Cause::Deallocate => return,
+                Cause::Grant
+                | Cause::Allocate
+                | Cause::Deallocate
+                | Cause::Topup
+                | Cause::TopupFee
+                | Cause::VolumeBonus
+                | Cause::TopupRefund
+                | Cause::Dispute
+                | Cause::BonusClawback
+                | Cause::FeeRefund
+                | Cause::Shortfall
+                | Cause::Reversal => return,
             };
             *sum = sum.saturating_add(amount);
         }
@@ -167,6 +184,11 @@ impl Auditor {
         }
         if !hold.is_finished() {
             self.counts.open_holds = self.counts.open_holds.saturating_add(1);
+            let count = self
+                .open_calls
+                .entry(hold.call.payer.account(tenant))
+                .or_default();
+            *count = count.saturating_add(1);
         }
         if hold.state == HoldState::Held {
             let sum = self.held.entry(hold.call.payer.account(tenant)).or_default();
@@ -178,7 +200,17 @@ impl Auditor {
         }
     }
 
-    /// An account row, after all transfers and holds.
+    /// A top-up, in any order, after all transfers: what its refunds and disputes hold.
+    pub fn topup(&mut self, tenant: crate::ids::TenantId, topup: &Topup) {
+        self.counts.topups = self.counts.topups.saturating_add(1);
+        let sum = self.held.entry(topup.payer().account(tenant)).or_default();
+        *sum = sum.saturating_add(i128::from(topup.held().get()));
+        if topup.refundable_cents() < 0 || topup.state.is_credited() != topup.completed_at.is_some() {
+            self.find(format!("top-up {}: its record contradicts itself", topup.id));
+        }
+    }
+
+    /// An account row, after all transfers, holds and top-ups.
     pub fn account(&mut self, key: &AccountKey, account: &Account) {
         self.counts.accounts = self.counts.accounts.saturating_add(1);
         let posted = self.posted.remove(key).unwrap_or_default();
@@ -193,6 +225,13 @@ impl Auditor {
             self.find(format!(
                 "account {key}: {} held and its open holds sum to {held} µUSD",
                 account.held
+            ));
+        }
+        let open_calls = self.open_calls.remove(key).unwrap_or_default();
+        if open_calls != account.open_calls {
+            self.find(format!(
+                "account {key}: {} unfinished calls counted and {open_calls} found",
+                account.open_calls
             ));
         }
         if account.held.is_negative() || (key.is_spendable() && account.posted < account.held) {
@@ -227,7 +266,10 @@ impl Auditor {
         for (key, sum) in std::mem::take(&mut self.posted) {
             self.find(format!("account {key} has entries of {sum} µUSD and no row"));
         }
-        for (key, sum) in std::mem::take(&mut self.held) {
+        for (key, sum) in std::mem::take(&mut self.held)
+            .into_iter()
+            .filter(|(_, sum)| *sum != 0)
+        {
             self.find(format!("account {key} has holds of {sum} µUSD and no row"));
         }
         for call in std::mem::take(&mut self.calls).into_keys() {

@@ -7,15 +7,18 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
+use std::sync::Arc;
 
-use super::account::{Account, AccountKey, TenantStatus};
-use super::command::{Drift, StoredOutcome};
+use super::account::{Account, AccountKey, AccountKind, TenantStatus};
+use super::command::{AuditEntry, Drift, StoredOutcome};
 use super::event::Event;
 use super::hold::{Claim, ClaimKey, Hold, LoopCount, LoopKey};
 use super::policy::EndUser;
+use super::token::EndUserToken;
+use super::topup::{AutoTopup, Topup};
 use super::transfer::{GENESIS, Transfer};
-use crate::ids::{CallId, ExternalUserId, TenantId};
-use crate::money::CreditsPerDollar;
+use crate::ids::{CallId, ExternalUserId, TenantId, TokenId, TopupId};
+use crate::money::{CreditsPerDollar, Micros};
 
 /// A workspace as the ledger knows it: its state, and the heads of its chain and of its event sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +33,34 @@ pub struct TenantHead {
     pub chain: [u8; 32],
     /// The last event's position.
     pub event_seq: i64,
+    /// Below these settled balances the tenant is told.
+    pub low_balance: LowBalance,
+}
+
+/// Settled balances below which a `credits.balance.low` event is written, once per crossing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LowBalance {
+    /// Of the pool.
+    pub pool: Option<Micros>,
+    /// Of each end user.
+    pub end_user: Option<Micros>,
+}
+
+impl LowBalance {
+    /// The threshold of an account; `None` = nobody wants to know.
+    pub const fn of(&self, kind: AccountKind) -> Option<Micros> {
+        match kind {
+            AccountKind::Pool => self.pool,
+            AccountKind::EndUser => self.end_user,
+            AccountKind::Margin
+            | AccountKind::ProviderCost
+            | AccountKind::Funding
+            | AccountKind::Bonus
+            | AccountKind::Fees
+            | AccountKind::Receivable
+            | AccountKind::OperatorLoss => None,
+        }
+    }
 }
 
 impl TenantHead {
@@ -41,6 +72,10 @@ impl TenantHead {
             transfer_seq: 0,
             chain: GENESIS,
             event_seq: 0,
+            low_balance: LowBalance {
+                pool: None,
+                end_user: None,
+            },
         }
     }
 }
@@ -198,6 +233,12 @@ pub struct Books {
     pub claims: Table<ClaimKey, Claim>,
     /// Loop counters; absent = zero.
     pub loops: Table<LoopKey, LoopCount>,
+    /// Top-ups.
+    pub topups: Table<(TenantId, TopupId), Topup>,
+    /// Choices about automatic top-ups.
+    pub auto_topups: Table<TenantId, AutoTopup>,
+    /// End users' tokens.
+    pub tokens: Table<(TenantId, TokenId), EndUserToken>,
     /// Transfers to append.
     pub transfers: Vec<Transfer>,
     /// Events to append, with their tenant.
@@ -206,51 +247,72 @@ pub struct Books {
     pub outcomes: Vec<(TenantId, CallId, StoredOutcome)>,
     /// Drift records to append.
     pub drifts: Vec<(TenantId, Hold, Drift)>,
+    /// Audit rows to append.
+    pub audits: Vec<AuditEntry>,
+    /// Names by which a processor's events find a top-up, to add where they are not known.
+    pub processor_refs: Vec<(Arc<str>, TenantId, TopupId)>,
+}
+
+/// Does the same to every table.
+macro_rules! each_table {
+    ($books:expr, $does:ident) => {
+        $books.tenants.$does();
+        $books.accounts.$does();
+        $books.end_users.$does();
+        $books.holds.$does();
+        $books.claims.$does();
+        $books.loops.$does();
+        $books.topups.$does();
+        $books.auto_topups.$does();
+        $books.tokens.$does();
+    };
+}
+
+/// How many rows each list had.
+#[derive(Clone, Copy)]
+struct Marks {
+    transfers: usize,
+    events: usize,
+    outcomes: usize,
+    drifts: usize,
+    audits: usize,
+    processor_refs: usize,
 }
 
 impl Books {
     /// Runs one command so that it happens wholly or not at all.
     pub(super) fn staged<T, E>(&mut self, run: impl FnOnce(&mut Self) -> Result<T, E>) -> Result<T, E> {
-        let marks = (
-            self.transfers.len(),
-            self.events.len(),
-            self.outcomes.len(),
-            self.drifts.len(),
-        );
+        let marks = Marks {
+            transfers: self.transfers.len(),
+            events: self.events.len(),
+            outcomes: self.outcomes.len(),
+            drifts: self.drifts.len(),
+            audits: self.audits.len(),
+            processor_refs: self.processor_refs.len(),
+        };
         let result = run(self);
         if result.is_ok() {
-            self.tenants.accept();
-            self.accounts.accept();
-            self.end_users.accept();
-            self.holds.accept();
-            self.claims.accept();
-            self.loops.accept();
+            each_table!(self, accept);
         } else {
-            self.tenants.roll_back();
-            self.accounts.roll_back();
-            self.end_users.roll_back();
-            self.holds.roll_back();
-            self.claims.roll_back();
-            self.loops.roll_back();
-            self.transfers.truncate(marks.0);
-            self.events.truncate(marks.1);
-            self.outcomes.truncate(marks.2);
-            self.drifts.truncate(marks.3);
+            each_table!(self, roll_back);
+            self.transfers.truncate(marks.transfers);
+            self.events.truncate(marks.events);
+            self.outcomes.truncate(marks.outcomes);
+            self.drifts.truncate(marks.drifts);
+            self.audits.truncate(marks.audits);
+            self.processor_refs.truncate(marks.processor_refs);
         }
         result
     }
 
     /// The changes were committed: rows stay as what the database has, appended rows are gone.
     pub fn mark_stored(&mut self) {
-        self.tenants.mark_stored();
-        self.accounts.mark_stored();
-        self.end_users.mark_stored();
-        self.holds.mark_stored();
-        self.claims.mark_stored();
-        self.loops.mark_stored();
+        each_table!(self, mark_stored);
         self.transfers.clear();
         self.events.clear();
         self.outcomes.clear();
         self.drifts.clear();
+        self.audits.clear();
+        self.processor_refs.clear();
     }
 }

@@ -7,7 +7,13 @@ use uuid::Uuid;
 
 use super::account::{AccountKey, AccountKind, Balance, Payer, coded_enum};
 use super::hold::{CallRef, CallSubject, ClaimKey, LoopKey};
-use crate::ids::{CallId, CommandId, ExternalUserId, TenantId, TransferId};
+use super::topup::{AutoTopup, Topup};
+pub use super::topup_command::{
+    AttachCheckout, AutoTopupChoice, DisputeReport, NewRefund, NewTopup, PaymentState, RefundReport,
+    TopupRef, TopupReport, event_claim,
+};
+pub use super::user_command::{NewPolicy, NewToken, Retire, RevokeTokens, SetFrozen};
+use crate::ids::{CallId, CommandId, ExternalUserId, TenantId, TokenId, TopupId, TransferId};
 use crate::money::Micros;
 use crate::pricing::Charge;
 use crate::time::Timestamp;
@@ -24,6 +30,38 @@ pub struct Command {
     pub at: Timestamp,
     /// What.
     pub action: Action,
+    /// Written into the audit log when the command is accepted and was not done before.
+    pub note: Option<Arc<AuditNote>>,
+}
+
+/// Who wants a change and from where, for the audit log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditNote {
+    /// Who.
+    pub actor: Arc<str>,
+    /// What, in the log's word.
+    pub action: &'static str,
+    /// On which thing.
+    pub target: Arc<str>,
+    /// The thing before, as JSON.
+    pub before: Option<Arc<str>>,
+    /// The thing afterwards, as JSON.
+    pub after: Option<Arc<str>>,
+    /// From where.
+    pub origin: Arc<str>,
+}
+
+/// A row of the audit log to append.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditEntry {
+    /// Its id.
+    pub id: Uuid,
+    /// The workspace.
+    pub tenant: TenantId,
+    /// When.
+    pub at: Timestamp,
+    /// Who and what.
+    pub note: AuditNote,
 }
 
 /// What a command does.
@@ -45,6 +83,32 @@ pub enum Action {
     Release(Release),
     /// The sweeper found the call unfinished.
     Expire(CallRef),
+    /// A purchase of credits begins.
+    OpenTopup(Box<NewTopup>),
+    /// The processor made the page of a top-up.
+    AttachCheckout(AttachCheckout),
+    /// The processor told of a top-up's payment.
+    TopupReport(Box<TopupReport>),
+    /// A refund of a top-up is asked for.
+    OpenRefund(Box<NewRefund>),
+    /// The processor told of a refund.
+    RefundReport(Box<RefundReport>),
+    /// The processor told of a dispute.
+    DisputeReport(Box<DisputeReport>),
+    /// Automatic top-ups are set.
+    SetAutoTopup(AutoTopupChoice),
+    /// An automatic top-up begins, if one is due.
+    BeginAutoTopup(Box<NewTopup>),
+    /// A token of an end user; an unknown end user is created.
+    MintToken(Box<NewToken>),
+    /// Tokens of an end user stop working.
+    RevokeTokens(RevokeTokens),
+    /// An end user's limits; an unknown end user is created.
+    SetPolicy(Box<NewPolicy>),
+    /// A balance is frozen by hand, or free again.
+    SetFrozen(SetFrozen),
+    /// An end user leaves for good.
+    Retire(Retire),
 }
 
 coded_enum! {
@@ -117,6 +181,8 @@ pub struct NewHold {
     pub instance: Uuid,
     /// When the sweeper may end it.
     pub deadline: Timestamp,
+    /// The end user's token it was asked with.
+    pub token: Option<TokenId>,
 }
 
 coded_enum! {
@@ -255,6 +321,27 @@ pub enum Outcome {
         /// The end user's balance afterwards.
         end_user: Balance,
     },
+    /// The top-up as it is now.
+    Topup(Box<Topup>),
+    /// Automatic top-ups as they are now.
+    AutoTopup(Box<AutoTopup>),
+    /// The token may be given out.
+    Minted,
+    /// So many tokens stopped working.
+    Revoked(u64),
+    /// The limits are set.
+    PolicySet,
+    /// The balance is as was asked; whether that changed anything.
+    Frozen(bool),
+    /// The end user is retired.
+    Retired {
+        /// Since before.
+        already: bool,
+        /// Tokens that stopped working by it.
+        revoked_tokens: u64,
+        /// Whether limits were taken away by it.
+        policy_reset: bool,
+    },
 }
 
 /// The rows a batch has to load before its commands are applied.
@@ -272,6 +359,14 @@ pub struct Needs {
     pub loops: Vec<LoopKey>,
     /// Tenants.
     pub tenants: Vec<TenantId>,
+    /// Top-ups.
+    pub topups: Vec<(TenantId, TopupId)>,
+    /// Choices about automatic top-ups.
+    pub auto_topups: Vec<TenantId>,
+    /// Tokens by id.
+    pub tokens: Vec<(TenantId, TokenId)>,
+    /// End users all of whose live tokens are needed.
+    pub token_owners: Vec<(TenantId, ExternalUserId)>,
 }
 
 impl Command {
@@ -301,12 +396,52 @@ impl Command {
                     .claims
                     .extend(hold.claim.as_ref().map(|claim| claim.key.clone()));
                 needs.loops.extend(hold.loop_key(self.tenant));
+                needs.tokens.extend(hold.token.map(|token| (self.tenant, token)));
             }
             Action::MarkDispatched(call) => needs.holds.push((self.tenant, call.call)),
             Action::Capture(capture) => needs.call(self.tenant, &capture.call, false),
             Action::FinishStream(finish) => needs.call(self.tenant, &finish.call, false),
             Action::Release(release) => needs.call(self.tenant, &release.call, true),
             Action::Expire(call) => needs.call(self.tenant, call, true),
+            Action::OpenTopup(new) | Action::BeginAutoTopup(new) => {
+                needs.topup(self.tenant, &new.topup());
+                needs
+                    .claims
+                    .extend(new.claim.as_ref().map(|claim| claim.key.clone()));
+            }
+            Action::AttachCheckout(attach) => needs.topup(self.tenant, &attach.topup),
+            Action::TopupReport(report) => {
+                needs.report(self.tenant, &report.topup, report.event.as_ref());
+            }
+            Action::OpenRefund(new) => {
+                needs.topup(self.tenant, &new.topup);
+                needs
+                    .claims
+                    .extend(new.claim.as_ref().map(|claim| claim.key.clone()));
+            }
+            Action::RefundReport(report) => {
+                needs.report(self.tenant, &report.topup, report.event.as_ref());
+            }
+            Action::DisputeReport(report) => {
+                needs.report(self.tenant, &report.topup, report.event.as_ref());
+            }
+            Action::SetAutoTopup(_) => needs.auto_topups.push(self.tenant),
+            Action::MintToken(new) => {
+                needs.payer(self.tenant, &Payer::EndUser(new.token.owner.clone()));
+                needs.tokens.push((self.tenant, new.id));
+            }
+            Action::RevokeTokens(revoke) => {
+                needs.payer(self.tenant, &Payer::EndUser(revoke.owner.clone()));
+                needs.token_owners.push((self.tenant, revoke.owner.clone()));
+            }
+            Action::SetPolicy(new) => {
+                needs.payer(self.tenant, &Payer::EndUser(new.end_user.clone()));
+            }
+            Action::SetFrozen(frozen) => needs.payer(self.tenant, &frozen.payer),
+            Action::Retire(retire) => {
+                needs.payer(self.tenant, &Payer::EndUser(retire.end_user.clone()));
+                needs.token_owners.push((self.tenant, retire.end_user.clone()));
+            }
         }
     }
 }
@@ -342,8 +477,29 @@ impl Needs {
         }
         self.holds.push((tenant, call.call));
         self.loops.extend(call.loop_key(tenant));
+        self.tokens.extend(call.token.map(|token| (tenant, token)));
         if frees_claim {
             self.claims.extend(call.claim.clone());
         }
+    }
+
+    fn topup(&mut self, tenant: TenantId, topup: &TopupRef) {
+        self.payer(tenant, &topup.payer);
+        for kind in [
+            AccountKind::Pool,
+            AccountKind::Funding,
+            AccountKind::Bonus,
+            AccountKind::Fees,
+            AccountKind::Receivable,
+        ] {
+            self.accounts.push(AccountKey::of(tenant, kind));
+        }
+        self.topups.push((tenant, topup.topup));
+        self.auto_topups.push(tenant);
+    }
+
+    fn report(&mut self, tenant: TenantId, topup: &TopupRef, event: Option<&Arc<str>>) {
+        self.topup(tenant, topup);
+        self.claims.extend(event.map(|event| event_claim(tenant, event)));
     }
 }

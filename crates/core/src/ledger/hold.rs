@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use super::account::{Payer, coded_enum};
-use crate::ids::{CallId, TenantId};
+use crate::ids::{CallId, TenantId, TokenId};
 use crate::money::Micros;
 use crate::time::Timestamp;
 use crate::usage::Usage;
@@ -109,6 +109,8 @@ pub struct CallRef {
     pub claim: Option<ClaimKey>,
     /// Its loop, when one is counted.
     pub loop_id: Option<Arc<str>>,
+    /// The end user's token it was asked with.
+    pub token: Option<TokenId>,
 }
 
 impl CallRef {

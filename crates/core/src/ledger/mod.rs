@@ -7,14 +7,23 @@
 pub mod account;
 mod apply;
 mod apply_call;
+mod apply_dispute;
+mod apply_refund;
+mod apply_topup;
+mod apply_user;
 pub mod audit;
 pub mod books;
+mod clawback;
 pub mod command;
 pub mod event;
 pub mod hold;
 pub mod policy;
 pub mod rejection;
+pub mod token;
+pub mod topup;
+mod topup_command;
 pub mod transfer;
+mod user_command;
 
 #[cfg(test)]
 mod tests;

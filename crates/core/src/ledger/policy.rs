@@ -42,6 +42,13 @@ impl Policy {
         self.max_calls_per_loop.is_some() || self.max_usd_per_loop.is_some()
     }
 
+    /// Whether the provider's endpoint, or the model behind it, may be called.
+    pub fn allows(&self, provider: &str, endpoint: &str, model: Option<&str>) -> bool {
+        self.allowed_tools
+            .as_deref()
+            .is_none_or(|patterns| allows(patterns, provider, endpoint, model))
+    }
+
     /// Whether a call that holds `amount` keeps within every limit.
     pub(super) fn admit(
         &self,
@@ -97,6 +104,16 @@ impl Policy {
     }
 }
 
+/// Whether one of `patterns` (`provider/*`, `provider/endpoint`, `provider/model`) names the call.
+pub fn allows(patterns: &[String], provider: &str, endpoint: &str, model: Option<&str>) -> bool {
+    patterns.iter().any(|pattern| {
+        pattern
+            .strip_prefix(provider)
+            .and_then(|rest| rest.strip_prefix('/'))
+            .is_some_and(|name| name == "*" || name == endpoint || model == Some(name))
+    })
+}
+
 /// An end user as the ledger knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndUser {
@@ -108,4 +125,30 @@ pub struct EndUser {
     pub policy: std::sync::Arc<Policy>,
     /// When it was first seen.
     pub created_at: Timestamp,
+    /// What is not settled yet and stands in the way of retirement.
+    pub open: OpenItems,
+}
+
+/// Counts of an end user's unsettled top-ups, refunds and disputes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenItems {
+    /// Top-ups that may still be paid.
+    pub topups: i64,
+    /// Refunds that are pending.
+    pub refunds: i64,
+    /// Disputes that are open, inquiries included.
+    pub disputes: i64,
+}
+
+impl EndUser {
+    /// An end user without a past.
+    pub fn new(id: ExternalUserId, created_at: Timestamp) -> Self {
+        Self {
+            id,
+            retired: false,
+            policy: std::sync::Arc::default(),
+            created_at,
+            open: OpenItems::default(),
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::account::TenantStatus;
 use super::hold::HoldState;
+use super::policy::OpenItems;
 use crate::money::Micros;
 use crate::time::Timestamp;
 
@@ -31,6 +32,19 @@ impl LimitScope {
             Self::Credential => "credential",
         }
     }
+}
+
+/// What stands in the way of an end user's retirement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Blockers {
+    /// Settled balance.
+    pub posted: Micros,
+    /// Held for calls, refunds and disputes.
+    pub held: Micros,
+    /// Unfinished calls.
+    pub calls: i64,
+    /// Unsettled top-ups, refunds, disputes.
+    pub open: OpenItems,
 }
 
 /// Why a command was refused.
@@ -91,6 +105,30 @@ pub enum Rejection {
     /// The hold is past the state in which the command makes sense.
     #[error("the hold is {0}")]
     HoldNotOpen(HoldState),
+    /// No such top-up.
+    #[error("unknown top-up")]
+    UnknownTopup,
+    /// The top-up is in a state in which this makes no sense, or nothing of it is left.
+    #[error("the top-up cannot be refunded: {0}")]
+    NotRefundable(&'static str),
+    /// Something of the end user is not settled.
+    #[error("the end user has something open")]
+    NotRetirable(Box<Blockers>),
+    /// The token was revoked or has expired, or never was.
+    #[error("the token does not work any more")]
+    TokenNotLive,
+    /// The policy or the token does not allow the tool.
+    #[error("not allowed: {0}")]
+    ToolNotAllowed(&'static str),
+    /// The call costs more than may be spent without an approval.
+    #[error("an approval is needed above {threshold}")]
+    ApprovalRequired {
+        /// Above this.
+        threshold: Micros,
+    },
+    /// Automatic top-ups do not apply now.
+    #[error("no automatic top-up: {0}")]
+    AutoTopupNotDue(&'static str),
     /// The command contradicts the hold it names.
     #[error("the command does not fit its hold: {0}")]
     Mismatch(&'static str),

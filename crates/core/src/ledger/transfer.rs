@@ -34,6 +34,24 @@ coded_enum! {
         MarginRefund = 6 "margin_refund",
         /// Provider cost that nobody is charged for.
         OperatorLoss = 7 "operator_loss",
+        /// Credits that were paid for.
+        Topup = 8 "topup",
+        /// The fee paid with a top-up.
+        TopupFee = 9 "topup_fee",
+        /// Given on top of a top-up.
+        VolumeBonus = 10 "volume_bonus",
+        /// Taken back with a refund of a top-up.
+        TopupRefund = 11 "topup_refund",
+        /// Taken back with a lost dispute.
+        Dispute = 12 "dispute",
+        /// A bonus taken back.
+        BonusClawback = 13 "bonus_clawback",
+        /// A fee given back with a refund or a dispute.
+        FeeRefund = 14 "fee_refund",
+        /// What the payer no longer had: the tenant owes it.
+        Shortfall = 15 "shortfall",
+        /// Given again, because a refund or a lost dispute was reversed.
+        Reversal = 16 "reversal",
     }
 }
 

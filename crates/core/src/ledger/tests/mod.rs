@@ -56,6 +56,7 @@ impl Bench {
             tenant: TENANT,
             at: self.at,
             action,
+            note: None,
         };
         let mut needs = Needs::default();
         command.needs(&mut needs);
@@ -82,6 +83,21 @@ impl Bench {
         for key in needs.loops {
             if !self.books.loops.is_loaded(&key) {
                 self.books.loops.load(key, None);
+            }
+        }
+        for key in needs.topups {
+            if !self.books.topups.is_loaded(&key) {
+                self.books.topups.load(key, None);
+            }
+        }
+        for key in needs.auto_topups {
+            if !self.books.auto_topups.is_loaded(&key) {
+                self.books.auto_topups.load(key, None);
+            }
+        }
+        for key in needs.tokens {
+            if !self.books.tokens.is_loaded(&key) {
+                self.books.tokens.load(key, None);
             }
         }
         let before = format!("{:?}", self.rows());
@@ -154,6 +170,7 @@ impl Bench {
             subject: subject(),
             instance: Uuid::nil(),
             deadline: self.at.plus_millis(1000),
+            token: None,
         }
     }
 
@@ -164,6 +181,7 @@ impl Bench {
             payer: payer.clone(),
             claim: None,
             loop_id: None,
+            token: None,
         };
         self.run(Action::Hold(Box::new(hold))).map(|_| call)
     }
@@ -387,6 +405,7 @@ fn an_idempotency_key_is_taken_with_the_hold_and_freed_when_nothing_was_sent() {
         payer: Payer::Pool,
         claim: Some(claim("k", 1).key),
         loop_id: None,
+        token: None,
     };
     let release = Release {
         call,
@@ -424,6 +443,7 @@ fn policy_limits_count_holds_and_give_back_what_was_not_spent() {
             payer: hold.payer.clone(),
             claim: None,
             loop_id: hold.loop_id.clone(),
+            token: None,
         };
         bench.run(Action::Hold(Box::new(hold))).map(|_| call)
     };

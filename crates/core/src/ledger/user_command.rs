@@ -1,0 +1,53 @@
+//! The commands about an end user: tokens, limits, freezing, retirement.
+
+use std::sync::Arc;
+
+use super::account::Payer;
+use super::policy::Policy;
+use super::token::EndUserToken;
+use crate::ids::{ExternalUserId, TokenId};
+
+/// A token to be given out.
+#[derive(Clone, Debug)]
+pub struct NewToken {
+    /// Its `jti`.
+    pub id: TokenId,
+    /// Its row.
+    pub token: EndUserToken,
+}
+
+/// Tokens that stop working.
+#[derive(Clone, Debug)]
+pub struct RevokeTokens {
+    /// Whose.
+    pub owner: ExternalUserId,
+    /// Only this one; `None` = all of them.
+    pub only: Option<TokenId>,
+}
+
+/// An end user's limits, all of them anew.
+#[derive(Clone, Debug)]
+pub struct NewPolicy {
+    /// Whose.
+    pub end_user: ExternalUserId,
+    /// What they become.
+    pub policy: Arc<Policy>,
+}
+
+/// A balance to be frozen by hand, or to be free again whatever froze it.
+#[derive(Clone, Debug)]
+pub struct SetFrozen {
+    /// Whose.
+    pub payer: Payer,
+    /// What it becomes.
+    pub frozen: bool,
+    /// Why.
+    pub reason: Arc<str>,
+}
+
+/// An end user leaves for good.
+#[derive(Clone, Debug)]
+pub struct Retire {
+    /// Who.
+    pub end_user: ExternalUserId,
+}
