@@ -4,15 +4,16 @@
 
 use async_trait::async_trait;
 use turnpike_core::access::{KeyHash, KeyKind, Role};
-use turnpike_core::ids::{ExternalUserId, KeyId, TenantId};
-use turnpike_core::ledger::policy::{EndUser, Policy};
-use turnpike_core::ledger::{TenantStatus, transfer};
-use turnpike_core::money::CreditsPerDollar;
+use turnpike_core::ids::{ExternalUserId, KeyId, TenantId, TokenId};
+use turnpike_core::ledger::policy::EndUser;
+use turnpike_core::ledger::token::EndUserToken;
+use turnpike_core::ledger::{Account, AccountKind, TenantStatus, transfer};
+use turnpike_core::money::{CreditsPerDollar, Micros};
 use turnpike_core::time::Timestamp;
 
 use crate::error::StoreError;
-use crate::records::{ApiKey, AuditRow, Member, Tenant, TenantSettings};
-use crate::rows::{self, END_USER_COLUMNS, tenant_params};
+use crate::records::{ApiKey, AuditRow, EndUserFilter, Member, SigningKeyRow, Tenant, TenantSettings};
+use crate::rows::{self, ACCOUNT_COLUMNS, END_USER_COLUMNS, END_USER_WIDTH, TOKEN_COLUMNS, tenant_params};
 use crate::sql::{Param, Row, Sql, Statement, params};
 use crate::traits::Directory;
 
@@ -108,10 +109,13 @@ impl<S: Sql> Directory for S {
             &transfer::GENESIS[..],
             0_i64,
             tenant.created_at.millis(),
+            tenant.settings.low_balance.pool_usd.map(Micros::get),
+            tenant.settings.low_balance.end_user_usd.map(Micros::get),
         ]);
         let insert = Statement::new(
             "INSERT INTO tenants (bucket, tenant_id, name, status, settings, credits_per_dollar, transfer_seq, chain,
-                 event_seq, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+                 event_seq, created_at, low_pool, low_end_user)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
             params,
         );
         self.write(vec![insert, audit_row(audit)]).await.map(drop)
@@ -154,8 +158,12 @@ impl<S: Sql> Directory for S {
     ) -> Result<bool, StoreError> {
         let mut params = tenant_params(tenant);
         params.push(Param::from(to_json(settings)?));
+        let low = settings.low_balance.thresholds();
+        params.push(Param::from(low.pool.map(Micros::get)));
+        params.push(Param::from(low.end_user.map(Micros::get)));
         let update = Statement::new(
-            "UPDATE tenants SET settings = $3 WHERE bucket = $1 AND tenant_id = $2",
+            "UPDATE tenants SET settings = $3, low_pool = $4, low_end_user = $5
+             WHERE bucket = $1 AND tenant_id = $2",
             params,
         );
         Ok(touched(&self.write(vec![update, audit_row(audit)]).await?))
@@ -312,20 +320,88 @@ impl<S: Sql> Directory for S {
             .transpose()
     }
 
-    async fn set_policy(
+    async fn list_end_users(
         &self,
         tenant: TenantId,
-        id: &ExternalUserId,
-        policy: &Policy,
-        audit: &AuditRow,
-    ) -> Result<bool, StoreError> {
+        filter: &EndUserFilter,
+    ) -> Result<Vec<(EndUser, Account)>, StoreError> {
+        // A user who never had money has no account row: COALESCE makes it an empty account.
+        let account = ACCOUNT_COLUMNS
+            .split(", ")
+            .map(|column| format!("COALESCE(a.{column}, 0)"))
+            .collect::<Vec<_>>()
+            .join(", ");
+        let columns = END_USER_COLUMNS
+            .split(", ")
+            .map(|column| format!("u.{column}"))
+            .collect::<Vec<_>>()
+            .join(", ");
         let mut params = tenant_params(tenant);
-        params.extend(params![id.as_str(), to_json(policy)?]);
-        let update = Statement::new(
-            "UPDATE end_users SET policy = $4
-             WHERE bucket = $1 AND tenant_id = $2 AND external_user_id = $3",
-            params,
+        params.push(Param::from(AccountKind::EndUser.code()));
+        params.push(Param::from(filter.after.as_deref().unwrap_or_default()));
+        params.push(Param::from(i64::from(filter.limit)));
+        let mut narrowed = "";
+        if let Some(part) = filter.contains.as_deref().filter(|part| !part.is_empty()) {
+            params.push(Param::from(part));
+            narrowed = "AND REPLACE(u.external_user_id, $6, '') <> u.external_user_id";
+        }
+        let sql = format!(
+            "SELECT {columns}, {account} FROM end_users u
+             LEFT JOIN accounts a ON a.bucket = u.bucket AND a.tenant_id = u.tenant_id AND a.kind = $3
+                 AND a.owner = u.external_user_id
+             WHERE u.bucket = $1 AND u.tenant_id = $2 AND u.external_user_id > $4 {narrowed}
+             ORDER BY u.external_user_id LIMIT $5"
         );
-        Ok(touched(&self.write(vec![update, audit_row(audit)]).await?))
+        self.query(&sql, params)
+            .await?
+            .iter()
+            .map(|row| Ok((rows::end_user(row, 0)?, rows::account(row, END_USER_WIDTH)?)))
+            .collect()
+    }
+
+    async fn find_token(&self, tenant: TenantId, token: TokenId) -> Result<Option<EndUserToken>, StoreError> {
+        let sql = format!(
+            "SELECT {TOKEN_COLUMNS} FROM end_user_tokens WHERE bucket = $1 AND tenant_id = $2 AND token_id = $3"
+        );
+        let mut params = tenant_params(tenant);
+        params.push(Param::from(token.0));
+        self.query(&sql, params)
+            .await?
+            .first()
+            .map(|row| rows::token(row, 0))
+            .transpose()
+    }
+
+    async fn prune_tokens(&self, before: Timestamp) -> Result<u64, StoreError> {
+        let sql = "DELETE FROM end_user_tokens WHERE expires_at < $1";
+        let touched = self
+            .write(vec![Statement::new(sql, params![before.millis()])])
+            .await?;
+        Ok(touched.first().copied().unwrap_or_default())
+    }
+
+    async fn list_signing_keys(&self) -> Result<Vec<SigningKeyRow>, StoreError> {
+        let sql = "SELECT kid, created_at, sealed FROM signing_keys ORDER BY created_at, kid";
+        let key = |row: &Row| {
+            Ok(SigningKeyRow {
+                kid: row.text(0)?.to_owned(),
+                created_at: rows::instant(row, 1)?,
+                sealed: row.opt_bytes(2)?.unwrap_or_default().to_vec(),
+            })
+        };
+        self.query(sql, Vec::new()).await?.iter().map(key).collect()
+    }
+
+    async fn insert_signing_key(&self, key: &SigningKeyRow) -> Result<(), StoreError> {
+        let insert = Statement::new(
+            "INSERT INTO signing_keys (kid, created_at, sealed) VALUES ($1, $2, $3)",
+            params![&*key.kid, key.created_at.millis(), &key.sealed[..]],
+        );
+        self.write(vec![insert]).await.map(drop)
+    }
+
+    async fn delete_signing_key(&self, kid: &str) -> Result<(), StoreError> {
+        let delete = Statement::new("DELETE FROM signing_keys WHERE kid = $1", params![kid]);
+        self.write(vec![delete]).await.map(drop)
     }
 }

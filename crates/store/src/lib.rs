@@ -15,6 +15,7 @@ mod rows;
 mod sql;
 mod sqlite;
 mod statements;
+mod topups;
 mod traits;
 mod upkeep;
 
@@ -22,8 +23,9 @@ pub use error::{StoreError, SubmitError};
 pub use memory::MemoryStore;
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use records::{
-    ApiKey, AuditRow, DriftRow, EntryFilter, EventRow, KeyPricing, Member, OpenCalls, PriceRow, Tenant,
-    TenantPricing, TenantSettings, UsageFilter, UsageGroup, UsageRow,
+    ApiKey, AuditRow, DriftRow, EndUserFilter, EntryFilter, EventRow, KeyPricing, LowBalanceSettings, Member,
+    OpenCalls, PriceRow, SigningKeyRow, Tenant, TenantPricing, TenantSettings, TopupFilter, TopupSettings,
+    UsageFilter, UsageGroup, UsageRow,
 };
 pub use sqlite::{SqliteOptions, SqliteStore};
-pub use traits::{Calls, Catalogue, Directory, Ledger, Scan, Statements, Store, Upkeep};
+pub use traits::{Calls, Catalogue, Directory, Ledger, Scan, Statements, Store, Topups, Upkeep};

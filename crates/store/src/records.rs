@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use turnpike_core::access::{KeyHash, KeyKind, Role, Scope};
-use turnpike_core::ids::{CallId, EventId, KeyId, TenantId};
+use turnpike_core::ids::{CallId, EventId, KeyId, TenantId, TopupId};
+use turnpike_core::ledger::books::LowBalance;
 use turnpike_core::ledger::command::DriftKind;
 use turnpike_core::ledger::event::EventType;
 use turnpike_core::ledger::hold::StreamSettlement;
@@ -42,6 +43,50 @@ pub struct TenantSettings {
     pub require_idempotency_key: Option<bool>,
     /// Markup on end users' calls.
     pub pricing: TenantPricing,
+    /// Below these balances the workspace is told.
+    pub low_balance: LowBalanceSettings,
+    /// Limits on top-ups, within the service's own.
+    pub topups: TopupSettings,
+    /// Origins of pages from which browsers may use end users' tokens and publishable keys.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allowed_origins: Vec<String>,
+}
+
+/// Settled balances below which a `credits.balance.low` event is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct LowBalanceSettings {
+    /// Of the pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool_usd: Option<Micros>,
+    /// Of each end user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end_user_usd: Option<Micros>,
+}
+
+impl LowBalanceSettings {
+    /// As the ledger wants them.
+    pub const fn thresholds(&self) -> LowBalance {
+        LowBalance {
+            pool: self.pool_usd,
+            end_user: self.end_user_usd,
+        }
+    }
+}
+
+/// A workspace's limits on top-ups.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct TopupSettings {
+    /// Smallest amount; the service's own when it is higher.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_usd: Option<Micros>,
+    /// Largest amount; the service's own when it is lower.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_usd: Option<Micros>,
+    /// Hosts that `successUrl` and `cancelUrl` may name; empty = any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub url_hosts: Vec<String>,
 }
 
 /// Markup levels below the key.
@@ -257,6 +302,41 @@ pub struct UsageRow {
 impl Tenant {
     /// The row a new tenant's ledger starts with.
     pub const fn head(&self) -> TenantHead {
-        TenantHead::new(self.credits_per_dollar)
+        let mut head = TenantHead::new(self.credits_per_dollar);
+        head.low_balance = self.settings.low_balance.thresholds();
+        head
     }
+}
+
+/// Which end users a list shows, by id.
+#[derive(Clone, Debug, Default)]
+pub struct EndUserFilter {
+    /// Whose id contains this.
+    pub contains: Option<String>,
+    /// Only ids behind this one.
+    pub after: Option<String>,
+    /// At most so many.
+    pub limit: u32,
+}
+
+/// Which top-ups a list shows, newest first.
+#[derive(Clone, Debug)]
+pub struct TopupFilter {
+    /// Of this payer only.
+    pub payer: Option<Payer>,
+    /// Only ids below this one.
+    pub before: Option<TopupId>,
+    /// At most so many.
+    pub limit: u32,
+}
+
+/// A key that signs end users' tokens, sealed under the service's secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SigningKeyRow {
+    /// Its name in tokens.
+    pub kid: String,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// The sealed key.
+    pub sealed: Vec<u8>,
 }

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use turnpike_core::ids::{CallId, ExternalUserId, TenantId, TransferId};
+use turnpike_core::ids::{CallId, ExternalUserId, TenantId, TokenId, TransferId};
 use turnpike_core::ledger::account::SpendWindow;
+use turnpike_core::ledger::books::LowBalance;
 use turnpike_core::ledger::hold::{CallSubject, Claim, ClaimKey, LoopCount};
-use turnpike_core::ledger::policy::EndUser;
+use turnpike_core::ledger::policy::{EndUser, OpenItems};
+use turnpike_core::ledger::token::EndUserToken;
 use turnpike_core::ledger::{
     Account, AccountKey, AccountKind, AccountStatus, CallRef, Cause, Hold, HoldState, Payer, TenantHead,
     TenantStatus, Transfer,
@@ -16,13 +18,18 @@ use turnpike_core::time::Timestamp;
 use crate::error::StoreError;
 use crate::sql::{Param, Row};
 
-pub(crate) const TENANT_HEAD_COLUMNS: &str = "status, credits_per_dollar, transfer_seq, chain, event_seq";
-pub(crate) const ACCOUNT_COLUMNS: &str = "posted, held, status, day, day_spent, month, month_spent";
-pub(crate) const END_USER_COLUMNS: &str = "external_user_id, retired, policy, created_at";
+pub(crate) const TENANT_HEAD_COLUMNS: &str =
+    "status, credits_per_dollar, transfer_seq, chain, event_seq, low_pool, low_end_user";
+pub(crate) const ACCOUNT_COLUMNS: &str =
+    "posted, held, status, day, day_spent, month, month_spent, freezes, open_calls";
+pub(crate) const END_USER_COLUMNS: &str =
+    "external_user_id, retired, policy, created_at, open_topups, open_refunds, open_disputes";
+pub(crate) const END_USER_WIDTH: usize = 7;
 pub(crate) const HOLD_COLUMNS: &str = "tenant_id, call_id, owner, amount, base, state, instance, day, month, \
      created_at, dispatched_at, deadline, finished_at, charged, margin, refunded, balance_after, loss, \
      usage, failure, claim_scope, claim_key, loop_id, \
-     provider, endpoint, model, streamed, credential, attribution, price";
+     provider, endpoint, model, streamed, credential, attribution, price, token_id";
+pub(crate) const TOKEN_COLUMNS: &str = "owner, created_at, expires_at, revoked_at, max_spend, spent, tools";
 pub(crate) const TRANSFER_COLUMNS: &str = "tenant_id, seq, id, debit_kind, debit_owner, credit_kind, credit_owner, \
      amount, cause, call_id, reference, attribution, debit_after, credit_after, created_at, hash";
 
@@ -76,6 +83,10 @@ pub(crate) fn tenant_head(row: &Row, at: usize) -> Result<TenantHead, StoreError
         transfer_seq: row.int(at + 2)?,
         chain: row.hash(at + 3)?,
         event_seq: row.int(at + 4)?,
+        low_balance: LowBalance {
+            pool: row.opt_int(at + 5)?.map(Micros::new),
+            end_user: row.opt_int(at + 6)?.map(Micros::new),
+        },
     })
 }
 
@@ -93,6 +104,8 @@ pub(crate) fn account(row: &Row, at: usize) -> Result<Account, StoreError> {
             index: row.int(at + 5)?,
             spent: micros(row, at + 6)?,
         },
+        freezes: row.int(at + 7)?,
+        open_calls: row.int(at + 8)?,
     })
 }
 
@@ -105,6 +118,33 @@ pub(crate) fn end_user(row: &Row, at: usize) -> Result<EndUser, StoreError> {
             serde_json::from_str(row.text(at + 2)?).map_err(|error| corrupt(&error.to_string()))?,
         ),
         created_at: instant(row, at + 3)?,
+        open: OpenItems {
+            topups: row.int(at + 4)?,
+            refunds: row.int(at + 5)?,
+            disputes: row.int(at + 6)?,
+        },
+    })
+}
+
+/// Reads a JSON document from column `at`.
+pub(crate) fn document<T: serde::de::DeserializeOwned>(row: &Row, at: usize) -> Result<T, StoreError> {
+    serde_json::from_str(row.text(at)?).map_err(|error| corrupt(&error.to_string()))
+}
+
+/// Reads [`TOKEN_COLUMNS`] from column `at` on.
+pub(crate) fn token(row: &Row, at: usize) -> Result<EndUserToken, StoreError> {
+    let tools = row.opt_text(at + 6)?.map(serde_json::from_str::<Vec<String>>);
+    Ok(EndUserToken {
+        owner: external_id(row.text(at)?)?,
+        created_at: instant(row, at + 1)?,
+        expires_at: instant(row, at + 2)?,
+        revoked_at: opt_instant(row, at + 3)?,
+        max_spend: row.opt_int(at + 4)?.map(Micros::new),
+        spent: micros(row, at + 5)?,
+        tools: tools
+            .transpose()
+            .map_err(|error| corrupt(&error.to_string()))?
+            .map(Arc::from),
     })
 }
 
@@ -124,6 +164,7 @@ pub(crate) fn hold(row: &Row) -> Result<(TenantId, Hold), StoreError> {
                 payer: payer(row.text(2)?)?,
                 claim,
                 loop_id: opt_arc(row, 22)?,
+                token: row.opt_uuid(30)?.map(TokenId),
             },
             amount: micros(row, 3)?,
             base: micros(row, 4)?,

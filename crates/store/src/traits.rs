@@ -2,18 +2,20 @@
 
 use async_trait::async_trait;
 use turnpike_core::access::KeyHash;
-use turnpike_core::ids::{CallId, ExternalUserId, KeyId, TenantId};
+use turnpike_core::ids::{CallId, ExternalUserId, KeyId, TenantId, TokenId, TopupId};
 use turnpike_core::ledger::audit::AuditReport;
 use turnpike_core::ledger::command::StoredOutcome;
 use turnpike_core::ledger::hold::{Claim, ClaimKey};
-use turnpike_core::ledger::policy::{EndUser, Policy};
+use turnpike_core::ledger::policy::EndUser;
+use turnpike_core::ledger::token::EndUserToken;
+use turnpike_core::ledger::topup::{AutoTopup, Topup};
 use turnpike_core::ledger::{Account, AccountKey, Command, Hold, Outcome, TenantStatus, Transfer};
 use turnpike_core::time::Timestamp;
 
 use crate::error::{StoreError, SubmitError};
 use crate::records::{
-    ApiKey, AuditRow, DriftRow, EntryFilter, EventRow, Member, OpenCalls, PriceRow, Tenant, TenantSettings,
-    UsageFilter, UsageGroup, UsageRow,
+    ApiKey, AuditRow, DriftRow, EndUserFilter, EntryFilter, EventRow, Member, OpenCalls, PriceRow,
+    SigningKeyRow, Tenant, TenantSettings, TopupFilter, UsageFilter, UsageGroup, UsageRow,
 };
 
 /// Changes of money.
@@ -139,14 +141,43 @@ pub trait Directory: Send + Sync {
         tenant: TenantId,
         id: &ExternalUserId,
     ) -> Result<Option<EndUser>, StoreError>;
-    /// Replaces an end user's limits; `false` = there is no such end user.
-    async fn set_policy(
+    /// End users by id, with their accounts.
+    async fn list_end_users(
         &self,
         tenant: TenantId,
-        id: &ExternalUserId,
-        policy: &Policy,
-        audit: &AuditRow,
-    ) -> Result<bool, StoreError>;
+        filter: &EndUserFilter,
+    ) -> Result<Vec<(EndUser, Account)>, StoreError>;
+    /// A token of an end user.
+    async fn find_token(&self, tenant: TenantId, token: TokenId) -> Result<Option<EndUserToken>, StoreError>;
+    /// Removes tokens that expired before `before`; says how many.
+    async fn prune_tokens(&self, before: Timestamp) -> Result<u64, StoreError>;
+    /// The keys that sign end users' tokens, oldest first.
+    async fn list_signing_keys(&self) -> Result<Vec<SigningKeyRow>, StoreError>;
+    /// Adds a signing key.
+    async fn insert_signing_key(&self, key: &SigningKeyRow) -> Result<(), StoreError>;
+    /// Removes a signing key.
+    async fn delete_signing_key(&self, kid: &str) -> Result<(), StoreError>;
+}
+
+/// Top-ups and what finds them.
+#[async_trait]
+pub trait Topups: Send + Sync {
+    /// A top-up.
+    async fn find_topup(&self, tenant: TenantId, topup: TopupId) -> Result<Option<Topup>, StoreError>;
+    /// The top-up that a session, payment, refund or dispute of that name belongs to.
+    async fn find_processor_ref(&self, reference: &str) -> Result<Option<(TenantId, TopupId)>, StoreError>;
+    /// A tenant's top-ups, newest first.
+    async fn list_topups(&self, tenant: TenantId, filter: &TopupFilter) -> Result<Vec<Topup>, StoreError>;
+    /// Top-ups of all tenants that the processor may still have news of, by id, behind `after`.
+    async fn list_unsettled_topups(
+        &self,
+        after: Option<TopupId>,
+        limit: u32,
+    ) -> Result<Vec<(TenantId, Topup)>, StoreError>;
+    /// A tenant's choice about automatic top-ups.
+    async fn find_auto_topup(&self, tenant: TenantId) -> Result<Option<AutoTopup>, StoreError>;
+    /// The tenants whose automatic top-ups are switched on.
+    async fn list_auto_topups(&self) -> Result<Vec<(TenantId, AutoTopup)>, StoreError>;
 }
 
 /// Prices of models, shared by all workspaces.
@@ -178,5 +209,5 @@ pub trait Upkeep: Send + Sync {
 }
 
 /// Everything, for `Arc<dyn Store>`.
-pub trait Store: Ledger + Calls + Statements + Directory + Catalogue + Upkeep {}
-impl<T: Ledger + Calls + Statements + Directory + Catalogue + Upkeep> Store for T {}
+pub trait Store: Ledger + Calls + Statements + Directory + Topups + Catalogue + Upkeep {}
+impl<T: Ledger + Calls + Statements + Directory + Topups + Catalogue + Upkeep> Store for T {}

@@ -9,6 +9,7 @@ use crate::error::StoreError;
 use crate::rows::{self, ACCOUNT_COLUMNS, TENANT_HEAD_COLUMNS, tenant_params};
 use crate::sql::{Row, Sql, Statement};
 use crate::statements::{calls_in_order, transfers_in_order};
+use crate::topups::topups_in_order;
 
 /// What both databases share of [`crate::Upkeep`].
 #[async_trait]
@@ -35,6 +36,7 @@ pub(crate) trait SharedUpkeep: Sql {
         let queries = vec![
             transfers_in_order(tenant),
             calls_in_order(tenant),
+            topups_in_order(tenant),
             of_tenant(
                 &format!("kind, owner, {ACCOUNT_COLUMNS}"),
                 "accounts",
@@ -50,11 +52,12 @@ pub(crate) trait SharedUpkeep: Sql {
             match query {
                 0 => auditor.transfer(&rows::transfer(&row)?),
                 1 => auditor.hold(tenant, &rows::hold(&row)?.1),
-                2 => {
+                2 => auditor.topup(tenant, &rows::document(&row, 0)?),
+                3 => {
                     let key = rows::account_key(tenant, row.small(0)?, row.text(1)?)?;
                     auditor.account(&key, &rows::account(&row, 2)?);
                 }
-                3 => auditor.event(row.int(0)?),
+                4 => auditor.event(row.int(0)?),
                 _ => head = Some(rows::tenant_head(&row, 0)?),
             }
             read += 1;

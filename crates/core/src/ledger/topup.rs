@@ -317,22 +317,17 @@ impl Topup {
         })
     }
 
-    /// When the sweep should look at it again; `None` = nothing more is expected.
-    pub fn attention_at(&self) -> Option<Timestamp> {
-        if self.state.is_open() {
-            return Some(self.expires_at);
-        }
-        let refund = self
-            .refunds
-            .iter()
-            .find(|refund| refund.state == RefundState::Pending);
-        let dispute = self
-            .disputes
-            .iter()
-            .find(|dispute| matches!(dispute.state, DisputeState::Open | DisputeState::Warning));
-        refund
-            .map(|refund| refund.created_at)
-            .or(dispute.map(|dispute| dispute.created_at))
+    /// Whether the processor may still have news of it: the reconciliation sweep looks at it.
+    pub fn is_unsettled(&self) -> bool {
+        self.state.is_open()
+            || self
+                .refunds
+                .iter()
+                .any(|refund| refund.state == RefundState::Pending)
+            || self
+                .disputes
+                .iter()
+                .any(|dispute| matches!(dispute.state, DisputeState::Open | DisputeState::Warning))
     }
 }
 

@@ -2,14 +2,15 @@
 
 use async_trait::async_trait;
 use turnpike_core::access::KeyHash;
-use turnpike_core::ids::{ExternalUserId, KeyId, TenantId};
-use turnpike_core::ledger::TenantStatus;
-use turnpike_core::ledger::policy::{EndUser, Policy};
+use turnpike_core::ids::{ExternalUserId, KeyId, TenantId, TokenId};
+use turnpike_core::ledger::policy::EndUser;
+use turnpike_core::ledger::token::EndUserToken;
+use turnpike_core::ledger::{Account, Payer, TenantStatus};
 use turnpike_core::time::Timestamp;
 
 use super::MemoryStore;
 use crate::error::StoreError;
-use crate::records::{ApiKey, AuditRow, Member, Tenant, TenantSettings};
+use crate::records::{ApiKey, AuditRow, EndUserFilter, Member, SigningKeyRow, Tenant, TenantSettings};
 use crate::traits::Directory;
 
 #[async_trait]
@@ -67,6 +68,10 @@ impl Directory for MemoryStore {
             return Ok(false);
         };
         tenant.settings = settings.clone();
+        if let Some(mut head) = state.books.tenants.get(&id).copied() {
+            head.low_balance = settings.low_balance.thresholds();
+            state.books.tenants.load(id, Some(head));
+        }
         state.audit_log.push(audit.clone());
         Ok(true)
     }
@@ -182,21 +187,69 @@ impl Directory for MemoryStore {
         Ok(self.state().books.end_users.get(&(tenant, id.clone())).cloned())
     }
 
-    async fn set_policy(
+    async fn list_end_users(
         &self,
         tenant: TenantId,
-        id: &ExternalUserId,
-        policy: &Policy,
-        audit: &AuditRow,
-    ) -> Result<bool, StoreError> {
-        let mut state = self.state();
-        let key = (tenant, id.clone());
-        let Some(mut user) = state.books.end_users.get(&key).cloned() else {
-            return Ok(false);
+        filter: &EndUserFilter,
+    ) -> Result<Vec<(EndUser, Account)>, StoreError> {
+        let state = self.state();
+        let wanted = |id: &str| {
+            filter.after.as_deref().is_none_or(|after| id > after)
+                && filter.contains.as_deref().is_none_or(|part| id.contains(part))
         };
-        user.policy = policy.clone().into();
-        state.books.end_users.load(key, Some(user));
-        state.audit_log.push(audit.clone());
-        Ok(true)
+        let mut users: Vec<EndUser> = state
+            .books
+            .end_users
+            .iter()
+            .filter(|((of, id), _)| *of == tenant && wanted(id.as_str()))
+            .map(|(_, user)| user.clone())
+            .collect();
+        users.sort_by(|a, b| a.id.cmp(&b.id));
+        users.truncate(usize::try_from(filter.limit).unwrap_or(usize::MAX));
+        Ok(users
+            .into_iter()
+            .map(|user| {
+                let key = Payer::EndUser(user.id.clone()).account(tenant);
+                let account = state.books.accounts.get(&key).copied().unwrap_or_default();
+                (user, account)
+            })
+            .collect())
+    }
+
+    async fn find_token(&self, tenant: TenantId, token: TokenId) -> Result<Option<EndUserToken>, StoreError> {
+        Ok(self.state().books.tokens.get(&(tenant, token)).cloned())
+    }
+
+    async fn prune_tokens(&self, before: Timestamp) -> Result<u64, StoreError> {
+        let mut state = self.state();
+        let old: Vec<_> = state
+            .books
+            .tokens
+            .iter()
+            .filter(|(_, token)| token.expires_at < before)
+            .map(|(key, _)| *key)
+            .collect();
+        state.books.tokens.forget(&old);
+        Ok(u64::try_from(old.len()).unwrap_or(u64::MAX))
+    }
+
+    async fn list_signing_keys(&self) -> Result<Vec<SigningKeyRow>, StoreError> {
+        let mut keys = self.state().signing_keys.clone();
+        keys.sort_by(|a, b| (a.created_at, &a.kid).cmp(&(b.created_at, &b.kid)));
+        Ok(keys)
+    }
+
+    async fn insert_signing_key(&self, key: &SigningKeyRow) -> Result<(), StoreError> {
+        let mut state = self.state();
+        if state.signing_keys.iter().any(|known| known.kid == key.kid) {
+            return Err(StoreError::AlreadyExists);
+        }
+        state.signing_keys.push(key.clone());
+        Ok(())
+    }
+
+    async fn delete_signing_key(&self, kid: &str) -> Result<(), StoreError> {
+        self.state().signing_keys.retain(|key| key.kid != kid);
+        Ok(())
     }
 }

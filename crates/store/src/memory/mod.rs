@@ -4,12 +4,13 @@
 
 mod directory;
 mod reads;
+mod topups;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use turnpike_core::ids::{CallId, KeyId, TenantId};
+use turnpike_core::ids::{CallId, KeyId, TenantId, TopupId};
 use turnpike_core::ledger::audit::{AuditReport, Auditor};
 use turnpike_core::ledger::command::StoredOutcome;
 use turnpike_core::ledger::event::Event;
@@ -17,7 +18,7 @@ use turnpike_core::ledger::{Books, Command, Hold, Needs, Outcome, Transfer, appl
 use turnpike_core::time::Timestamp;
 
 use crate::error::{StoreError, SubmitError};
-use crate::records::{ApiKey, AuditRow, DriftRow, EventRow, Member, PriceRow, Tenant};
+use crate::records::{ApiKey, AuditRow, DriftRow, EventRow, Member, PriceRow, SigningKeyRow, Tenant};
 use crate::traits::{Catalogue, Ledger, Upkeep};
 
 /// Everything in memory.
@@ -38,6 +39,8 @@ struct State {
     prices: BTreeMap<(String, String), PriceRow>,
     price_changes: i64,
     audit_log: Vec<AuditRow>,
+    processor_refs: BTreeMap<String, (TenantId, TopupId)>,
+    signing_keys: Vec<SigningKeyRow>,
 }
 
 impl MemoryStore {
@@ -76,7 +79,10 @@ impl Ledger for MemoryStore {
             end_users,
             holds,
             claims,
-            loops
+            loops,
+            topups,
+            auto_topups,
+            tokens
         );
         let outcome = apply(&mut state.books, &command)?;
         for transfer in &state.books.transfers {
@@ -102,6 +108,25 @@ impl Ledger for MemoryStore {
                 loss: drift.loss,
                 created_at: hold.finished_at.unwrap_or(hold.created_at),
             });
+        }
+        for entry in &state.books.audits {
+            state.audit_log.push(AuditRow {
+                id: entry.id,
+                tenant: entry.tenant,
+                at: entry.at,
+                actor: entry.note.actor.to_string(),
+                action: entry.note.action,
+                target: entry.note.target.to_string(),
+                before: entry.note.before.as_deref().map(str::to_owned),
+                after: entry.note.after.as_deref().map(str::to_owned),
+                origin: entry.note.origin.to_string(),
+            });
+        }
+        for (reference, tenant, topup) in &state.books.processor_refs {
+            state
+                .processor_refs
+                .entry(reference.to_string())
+                .or_insert((*tenant, *topup));
         }
         state.books.mark_stored();
         Ok(outcome)
@@ -184,6 +209,10 @@ impl Upkeep for MemoryStore {
             .holds_of(tenant)
             .into_iter()
             .for_each(|hold| auditor.hold(tenant, hold));
+        let topups = state.books.topups.iter();
+        topups
+            .filter(|((of, _), _)| *of == tenant)
+            .for_each(|(_, topup)| auditor.topup(tenant, topup));
         let mut accounts: Vec<_> = state
             .books
             .accounts

@@ -8,13 +8,15 @@ use std::hash::Hash;
 
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Statement};
-use turnpike_core::ids::{CallId, ExternalUserId, TenantId};
+use turnpike_core::ids::{CallId, ExternalUserId, TenantId, TokenId, TopupId};
 use turnpike_core::ledger::hold::{ClaimKey, LoopKey};
 use turnpike_core::ledger::{AccountKey, Books, Needs, Table};
 
 use super::convert;
 use crate::error::StoreError;
-use crate::rows::{self, ACCOUNT_COLUMNS, END_USER_COLUMNS, HOLD_COLUMNS, TENANT_HEAD_COLUMNS};
+use crate::rows::{
+    self, ACCOUNT_COLUMNS, END_USER_COLUMNS, HOLD_COLUMNS, TENANT_HEAD_COLUMNS, TOKEN_COLUMNS,
+};
 use crate::sql::Row;
 
 /// The values of one statement: each parameter is a whole column.
@@ -45,6 +47,10 @@ pub(super) struct Loads {
     holds: Statement,
     claims: Statement,
     loops: Statement,
+    topups: Statement,
+    auto_topups: Statement,
+    tokens: Statement,
+    tokens_of: Statement,
 }
 
 impl Loads {
@@ -79,6 +85,29 @@ impl Loads {
         let loops = "SELECT k.n, l.calls, l.spent
              FROM unnest($1::smallint[], $2::uuid[], $3::text[], $4::text[]) WITH ORDINALITY AS k(b, t, o, l, n)
              JOIN loops l ON l.bucket = k.b AND l.tenant_id = k.t AND l.owner = k.o AND l.loop_id = k.l";
+        let topups = "SELECT k.n, d.document
+             FROM unnest($1::smallint[], $2::uuid[], $3::uuid[]) WITH ORDINALITY AS k(b, t, i, n)
+             JOIN topups d ON d.bucket = k.b AND d.tenant_id = k.t AND d.topup_id = k.i";
+        let auto_topups = "SELECT k.n, d.document
+             FROM unnest($1::smallint[], $2::uuid[]) WITH ORDINALITY AS k(b, t, n)
+             JOIN auto_topups d ON d.bucket = k.b AND d.tenant_id = k.t";
+        let tokens = format!(
+            "SELECT k.n, {TOKEN_COLUMNS}
+             FROM unnest($1::smallint[], $2::uuid[], $3::uuid[]) WITH ORDINALITY AS k(b, t, i, n)
+             JOIN end_user_tokens u ON u.bucket = k.b AND u.tenant_id = k.t AND u.token_id = k.i"
+        );
+        let tokens_of = format!(
+            "SELECT k.t, {TOKEN_COLUMNS}, u.token_id
+             FROM unnest($1::smallint[], $2::uuid[], $3::text[]) AS k(b, t, o)
+             JOIN end_user_tokens u ON u.bucket = k.b AND u.tenant_id = k.t AND u.owner = k.o
+             WHERE u.revoked_at IS NULL"
+        );
+        let (topups, auto_topups, tokens, tokens_of) = tokio::try_join!(
+            client.prepare(topups),
+            client.prepare(auto_topups),
+            client.prepare(&tokens),
+            client.prepare(&tokens_of),
+        )?;
         let (tenants, accounts, end_users, holds, claims, loops) = tokio::try_join!(
             client.prepare(&tenants),
             client.prepare(&accounts),
@@ -94,6 +123,10 @@ impl Loads {
             holds,
             claims,
             loops,
+            topups,
+            auto_topups,
+            tokens,
+            tokens_of,
         })
     }
 }
@@ -106,6 +139,10 @@ pub(super) struct Keys {
     holds: Vec<(TenantId, CallId)>,
     claims: Vec<ClaimKey>,
     loops: Vec<LoopKey>,
+    topups: Vec<(TenantId, TopupId)>,
+    auto_topups: Vec<TenantId>,
+    tokens: Vec<(TenantId, TokenId)>,
+    token_owners: Vec<(TenantId, ExternalUserId)>,
 }
 
 fn once<K: Clone + Eq + Hash>(keys: Vec<K>) -> Vec<K> {
@@ -122,6 +159,10 @@ impl From<Needs> for Keys {
             holds: once(needs.holds),
             claims: once(needs.claims),
             loops: once(needs.loops),
+            topups: once(needs.topups),
+            auto_topups: once(needs.auto_topups),
+            tokens: once(needs.tokens),
+            token_owners: once(needs.token_owners),
         }
     }
 }
@@ -134,6 +175,10 @@ pub(super) struct Found {
     holds: Vec<Row>,
     claims: Vec<Row>,
     loops: Vec<Row>,
+    topups: Vec<Row>,
+    auto_topups: Vec<Row>,
+    tokens: Vec<Row>,
+    tokens_of: Vec<Row>,
 }
 
 async fn find(
@@ -173,14 +218,29 @@ impl Keys {
         loops.add_tenants(self.loops.iter().map(|key| key.tenant));
         loops.add(self.loops.iter().map(|key| key.owner.as_str()));
         loops.add(self.loops.iter().map(|key| &*key.loop_id));
+        let mut topups = Columns::default();
+        topups.add_tenants(self.topups.iter().map(|key| key.0));
+        topups.add(self.topups.iter().map(|key| key.1.0));
+        let mut auto_topups = Columns::default();
+        auto_topups.add_tenants(self.auto_topups.iter().copied());
+        let mut tokens = Columns::default();
+        tokens.add_tenants(self.tokens.iter().map(|key| key.0));
+        tokens.add(self.tokens.iter().map(|key| key.1.0));
+        let mut tokens_of = Columns::default();
+        tokens_of.add_tenants(self.token_owners.iter().map(|key| key.0));
+        tokens_of.add(self.token_owners.iter().map(|key| key.1.as_str()));
         // A connection answers in the order in which these are first polled, which is the order here.
-        let (tenants, accounts, end_users, holds, claims, loops) = tokio::join!(
+        let (tenants, accounts, end_users, holds, claims, loops, topups, auto_topups, tokens, tokens_of) = tokio::join!(
             find(client, &loads.tenants, self.tenants.len(), tenants),
             find(client, &loads.accounts, self.accounts.len(), accounts),
             find(client, &loads.end_users, self.end_users.len(), end_users),
             find(client, &loads.holds, self.holds.len(), holds),
             find(client, &loads.claims, self.claims.len(), claims),
             find(client, &loads.loops, self.loops.len(), loops),
+            find(client, &loads.topups, self.topups.len(), topups),
+            find(client, &loads.auto_topups, self.auto_topups.len(), auto_topups),
+            find(client, &loads.tokens, self.tokens.len(), tokens),
+            find(client, &loads.tokens_of, self.token_owners.len(), tokens_of),
         );
         Ok(Found {
             tenants: tenants?,
@@ -189,6 +249,10 @@ impl Keys {
             holds: holds?,
             claims: claims?,
             loops: loops?,
+            topups: topups?,
+            auto_topups: auto_topups?,
+            tokens: tokens?,
+            tokens_of: tokens_of?,
         })
     }
 
@@ -214,6 +278,20 @@ impl Keys {
         fill(&mut books.loops, self.loops, &found.loops, 0, |row| {
             rows::loop_count(row, 1)
         })?;
+        fill(&mut books.topups, self.topups, &found.topups, 0, |row| {
+            rows::document(row, 1)
+        })?;
+        let autos = &found.auto_topups;
+        fill(&mut books.auto_topups, self.auto_topups, autos, 0, |row| {
+            rows::document(row, 1)
+        })?;
+        fill(&mut books.tokens, self.tokens, &found.tokens, 0, |row| {
+            rows::token(row, 1)
+        })?;
+        for row in &found.tokens_of {
+            let key = (TenantId(row.uuid(0)?), TokenId(row.uuid(8)?));
+            books.tokens.load(key, Some(rows::token(row, 1)?));
+        }
         Ok(books)
     }
 }

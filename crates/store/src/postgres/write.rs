@@ -11,6 +11,7 @@ use turnpike_core::money::Micros;
 use turnpike_core::time::Timestamp;
 
 use super::load::Columns;
+use super::write_money_in::{self, MoneyIn};
 
 /// The write statements of one connection.
 pub(super) struct Writes {
@@ -26,6 +27,7 @@ pub(super) struct Writes {
     events: Statement,
     outcomes: Statement,
     drifts: Statement,
+    money_in: MoneyIn,
 }
 
 const TENANTS: &str =
@@ -34,26 +36,29 @@ const TENANTS: &str =
         AS k(b, t, transfer_seq, chain, event_seq)
     WHERE tenants.bucket = k.b AND tenants.tenant_id = k.t";
 const ACCOUNTS: &str = "INSERT INTO accounts
-        (bucket, tenant_id, kind, owner, posted, held, status, day, day_spent, month, month_spent)
+        (bucket, tenant_id, kind, owner, posted, held, status, day, day_spent, month, month_spent, freezes, open_calls)
     SELECT * FROM unnest($1::smallint[], $2::uuid[], $3::smallint[], $4::text[], $5::bigint[], $6::bigint[],
-        $7::smallint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[])
+        $7::smallint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[])
     ON CONFLICT (bucket, tenant_id, kind, owner) DO UPDATE SET posted = excluded.posted, held = excluded.held,
         status = excluded.status, day = excluded.day, day_spent = excluded.day_spent, month = excluded.month,
-        month_spent = excluded.month_spent";
-// The policy belongs to the directory, which does not wait for batches: a batch never writes over it.
+        month_spent = excluded.month_spent, freezes = excluded.freezes, open_calls = excluded.open_calls";
 const END_USERS: &str =
-    "INSERT INTO end_users (bucket, tenant_id, external_user_id, retired, policy, created_at)
-    SELECT * FROM unnest($1::smallint[], $2::uuid[], $3::text[], $4::smallint[], $5::text[], $6::bigint[])
-    ON CONFLICT (bucket, tenant_id, external_user_id) DO UPDATE SET retired = excluded.retired";
+    "INSERT INTO end_users (bucket, tenant_id, external_user_id, retired, policy, created_at, open_topups,
+        open_refunds, open_disputes)
+    SELECT * FROM unnest($1::smallint[], $2::uuid[], $3::text[], $4::smallint[], $5::text[], $6::bigint[],
+        $7::bigint[], $8::bigint[], $9::bigint[])
+    ON CONFLICT (bucket, tenant_id, external_user_id) DO UPDATE SET retired = excluded.retired,
+        policy = excluded.policy, open_topups = excluded.open_topups, open_refunds = excluded.open_refunds,
+        open_disputes = excluded.open_disputes";
 const HOLDS_NEW: &str = "INSERT INTO holds (bucket, tenant_id, call_id, owner, amount, base, state, instance, day,
         month, created_at, dispatched_at, deadline, finished_at, charged, margin, refunded, balance_after, loss,
         prompt_tokens, completion_tokens, usage, failure, claim_scope, claim_key, loop_id, provider, endpoint, model,
-        streamed, credential, attribution, price)
+        streamed, credential, attribution, price, token_id)
     SELECT * FROM unnest($1::smallint[], $2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::bigint[],
         $7::smallint[], $8::uuid[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[],
         $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $19::bigint[], $20::bigint[],
         $21::bigint[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[],
-        $29::text[], $30::smallint[], $31::text[], $32::text[], $33::text[])";
+        $29::text[], $30::smallint[], $31::text[], $32::text[], $33::text[], $34::uuid[])";
 const HOLDS_CHANGED: &str = "UPDATE holds SET state = k.state, dispatched_at = k.dispatched_at,
         finished_at = k.finished_at, charged = k.charged, margin = k.margin, refunded = k.refunded,
         balance_after = k.balance_after, loss = k.loss, prompt_tokens = k.prompt_tokens,
@@ -118,6 +123,7 @@ impl Writes {
             events,
             outcomes,
             drifts,
+            money_in: MoneyIn::prepare(client).await?,
         })
     }
 }
@@ -156,6 +162,8 @@ pub(super) fn statements<'a>(
     columns.add(accounts.iter().map(|(_, account)| account.day.spent.get()));
     columns.add(accounts.iter().map(|(_, account)| account.month.index));
     columns.add(accounts.iter().map(|(_, account)| account.month.spent.get()));
+    columns.add(accounts.iter().map(|(_, account)| account.freezes));
+    columns.add(accounts.iter().map(|(_, account)| account.open_calls));
     add(accounts.len(), &writes.accounts, columns);
 
     let users: Vec<_> = books.end_users.changes().filter_map(kept).collect();
@@ -197,6 +205,8 @@ pub(super) fn statements<'a>(
     columns.add(taken.iter().map(|(_, claim)| &claim.fingerprint[..]));
     columns.add(taken.iter().map(|(_, claim)| claim.subject));
     add(taken.len(), &writes.claims_new, columns);
+
+    write_money_in::add(books, &writes.money_in, &mut add)?;
 
     let loops: Vec<_> = books.loops.changes().filter_map(kept).collect();
     let mut columns = Columns::default();
@@ -249,7 +259,7 @@ pub(super) fn statements<'a>(
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "fits `filter_map`")]
-fn kept<K, V>(change: Change<'_, K, V>) -> Option<(&K, &V)> {
+pub(super) fn kept<K, V>(change: Change<'_, K, V>) -> Option<(&K, &V)> {
     match change {
         Change::Insert(key, value) | Change::Update(key, value) => Some((key, value)),
         Change::Delete(_) => None,
@@ -260,7 +270,7 @@ fn clamp(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-fn millis(at: Option<Timestamp>) -> Option<i64> {
+pub(super) fn millis(at: Option<Timestamp>) -> Option<i64> {
     at.map(Timestamp::millis)
 }
 
@@ -277,6 +287,9 @@ fn end_users<'a>(users: &[User<'a>]) -> Result<Columns<'a>, serde_json::Error> {
     columns.add(users.iter().map(|(_, user)| i16::from(user.retired)));
     columns.add(policies.into_iter());
     columns.add(users.iter().map(|(_, user)| user.created_at.millis()));
+    columns.add(users.iter().map(|(_, user)| user.open.topups));
+    columns.add(users.iter().map(|(_, user)| user.open.refunds));
+    columns.add(users.iter().map(|(_, user)| user.open.disputes));
     Ok(columns)
 }
 
@@ -343,6 +356,7 @@ fn holds_new<'a>(holds: &[(TenantId, &'a Hold)]) -> Result<Columns<'a>, serde_js
     columns.add(holds.iter().map(|(_, hold)| &*hold.subject.credential));
     columns.add(holds.iter().map(|(_, hold)| hold.subject.attribution.as_deref()));
     columns.add(holds.iter().map(|(_, hold)| &*hold.subject.price));
+    columns.add(holds.iter().map(|(_, hold)| hold.call.token.map(|token| token.0)));
     Ok(columns)
 }
 

@@ -1,11 +1,14 @@
 //! Loads the rows that a batch needs and that are not known yet.
 
 use rusqlite::{Connection, OptionalExtension, params};
+use turnpike_core::ids::TokenId;
 use turnpike_core::ledger::{Books, Needs};
 
 use super::convert::row;
 use crate::error::StoreError;
-use crate::rows::{self, ACCOUNT_COLUMNS, END_USER_COLUMNS, HOLD_COLUMNS, TENANT_HEAD_COLUMNS};
+use crate::rows::{
+    self, ACCOUNT_COLUMNS, END_USER_COLUMNS, HOLD_COLUMNS, TENANT_HEAD_COLUMNS, TOKEN_COLUMNS,
+};
 use crate::sql::Row;
 
 fn read<T>(
@@ -96,5 +99,50 @@ pub(super) fn load(connection: &Connection, books: &mut Books, needs: &Needs) ->
         ],
         |row| rows::loop_count(row, 0)
     );
+    load_missing!(
+        connection,
+        books.topups,
+        &needs.topups,
+        "SELECT document FROM topups WHERE bucket = ?1 AND tenant_id = ?2 AND topup_id = ?3",
+        |key| params![key.0.bucket(), key.0.0.as_bytes(), key.1.0.as_bytes()],
+        |row| rows::document(row, 0)
+    );
+    load_missing!(
+        connection,
+        books.auto_topups,
+        &needs.auto_topups,
+        "SELECT document FROM auto_topups WHERE bucket = ?1 AND tenant_id = ?2",
+        |tenant| params![tenant.bucket(), tenant.0.as_bytes()],
+        |row| rows::document(row, 0)
+    );
+    load_missing!(
+        connection,
+        books.tokens,
+        &needs.tokens,
+        "SELECT {TOKEN_COLUMNS} FROM end_user_tokens WHERE bucket = ?1 AND tenant_id = ?2 AND token_id = ?3",
+        |key| params![key.0.bucket(), key.0.0.as_bytes(), key.1.0.as_bytes()],
+        |row| rows::token(row, 0)
+    );
+    load_tokens_of(connection, books, needs)
+}
+
+/// Loads the tokens of end users that are not revoked yet.
+fn load_tokens_of(connection: &Connection, books: &mut Books, needs: &Needs) -> rusqlite::Result<()> {
+    for (tenant, owner) in &needs.token_owners {
+        let mut statement = connection.prepare_cached(&format!(
+            "SELECT {TOKEN_COLUMNS}, token_id FROM end_user_tokens
+             WHERE bucket = ?1 AND tenant_id = ?2 AND owner = ?3 AND revoked_at IS NULL"
+        ))?;
+        let params = params![tenant.bucket(), tenant.0.as_bytes(), owner.as_str()];
+        let found: Vec<Row> = statement.query_map(params, row)?.collect::<Result<_, _>>()?;
+        for row in found {
+            let decoded = read(Some(row), |row| Ok((TokenId(row.uuid(7)?), rows::token(row, 0)?)))?;
+            if let Some((id, token)) = decoded
+                && !books.tokens.is_loaded(&(*tenant, id))
+            {
+                books.tokens.load((*tenant, id), Some(token));
+            }
+        }
+    }
     Ok(())
 }

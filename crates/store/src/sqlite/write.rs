@@ -4,7 +4,7 @@ use rusqlite::{Connection, params};
 use turnpike_core::ledger::{Books, Change};
 use turnpike_core::time::Timestamp;
 
-fn millis(at: Option<Timestamp>) -> Option<i64> {
+pub(super) fn millis(at: Option<Timestamp>) -> Option<i64> {
     at.map(Timestamp::millis)
 }
 
@@ -13,6 +13,7 @@ pub(super) fn write(connection: &Connection, books: &Books) -> rusqlite::Result<
     write_accounts(connection, books)?;
     write_holds(connection, books)?;
     write_claims_and_loops(connection, books)?;
+    super::write_money_in::write(connection, books)?;
     write_appended(connection, books)?;
     let mut update = connection.prepare_cached(
         "UPDATE tenants SET transfer_seq = ?3, chain = ?4, event_seq = ?5 WHERE bucket = ?1 AND tenant_id = ?2",
@@ -34,10 +35,11 @@ pub(super) fn write(connection: &Connection, books: &Books) -> rusqlite::Result<
 
 fn write_accounts(connection: &Connection, books: &Books) -> rusqlite::Result<()> {
     let mut put = connection.prepare_cached(
-        "INSERT INTO accounts (bucket, tenant_id, kind, owner, posted, held, status, day, day_spent, month, month_spent)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+        "INSERT INTO accounts (bucket, tenant_id, kind, owner, posted, held, status, day, day_spent, month, month_spent,
+             freezes, open_calls)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
          ON CONFLICT (bucket, tenant_id, kind, owner) DO UPDATE SET posted = ?5, held = ?6, status = ?7,
-             day = ?8, day_spent = ?9, month = ?10, month_spent = ?11",
+             day = ?8, day_spent = ?9, month = ?10, month_spent = ?11, freezes = ?12, open_calls = ?13",
     )?;
     for change in books.accounts.changes() {
         // Accounts are never removed.
@@ -54,13 +56,17 @@ fn write_accounts(connection: &Connection, books: &Books) -> rusqlite::Result<()
                 account.day.spent.get(),
                 account.month.index,
                 account.month.spent.get(),
+                account.freezes,
+                account.open_calls,
             ])?;
         }
     }
     let mut put_user = connection.prepare_cached(
-        "INSERT INTO end_users (bucket, tenant_id, external_user_id, retired, policy, created_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-         ON CONFLICT (bucket, tenant_id, external_user_id) DO UPDATE SET retired = ?4, policy = ?5",
+        "INSERT INTO end_users (bucket, tenant_id, external_user_id, retired, policy, created_at, open_topups,
+             open_refunds, open_disputes)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+         ON CONFLICT (bucket, tenant_id, external_user_id) DO UPDATE SET retired = ?4, policy = ?5, open_topups = ?7,
+             open_refunds = ?8, open_disputes = ?9",
     )?;
     for change in books.end_users.changes() {
         // Neither are end users: a retired one keeps its row.
@@ -71,14 +77,17 @@ fn write_accounts(connection: &Connection, books: &Books) -> rusqlite::Result<()
                 id.as_str(),
                 user.retired,
                 json(&*user.policy)?,
-                user.created_at.millis()
+                user.created_at.millis(),
+                user.open.topups,
+                user.open.refunds,
+                user.open.disputes,
             ])?;
         }
     }
     Ok(())
 }
 
-fn json<T: serde::Serialize>(value: &T) -> rusqlite::Result<String> {
+pub(super) fn json<T: serde::Serialize>(value: &T) -> rusqlite::Result<String> {
     serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
 }
 
@@ -87,9 +96,9 @@ fn write_holds(connection: &Connection, books: &Books) -> rusqlite::Result<()> {
         "INSERT INTO holds (bucket, tenant_id, call_id, owner, amount, base, state, instance, day, month, created_at,
              dispatched_at, deadline, finished_at, charged, margin, refunded, balance_after, loss, prompt_tokens,
              completion_tokens, usage, failure, claim_scope, claim_key, loop_id, provider, endpoint, model, streamed,
-             credential, attribution, price)
+             credential, attribution, price, token_id)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22,
-             ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33)",
+             ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34)",
     )?;
     let mut update = connection.prepare_cached(
         "UPDATE holds SET state = ?4, dispatched_at = ?5, finished_at = ?6, charged = ?7, margin = ?8, refunded = ?9,
@@ -135,6 +144,7 @@ fn write_holds(connection: &Connection, books: &Books) -> rusqlite::Result<()> {
                     hold.subject.credential,
                     hold.subject.attribution,
                     hold.subject.price,
+                    hold.call.token.map(|token| *token.0.as_bytes()),
                 ])?;
             }
             Change::Update((tenant, id), hold) => {

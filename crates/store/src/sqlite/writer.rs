@@ -216,6 +216,9 @@ fn roll_back(connection: &Connection) {
 fn forget(books: &mut Books, needs: &Needs) {
     books.claims.clear();
     books.loops.clear();
+    books.topups.clear();
+    books.auto_topups.clear();
+    books.tokens.clear();
     let finished: Vec<_> = needs
         .holds
         .iter()

@@ -2,9 +2,10 @@
 
 use turnpike_core::ids::{CallId, CommandId, ExternalUserId, TenantId};
 use turnpike_core::ledger::command::{
-    Capture, Grant, GrantSource, Move, NewClaim, NewHold, OutcomeKind, Release, StoredOutcome,
+    Capture, Grant, GrantSource, Move, NewClaim, NewHold, NewPolicy, OutcomeKind, Release, StoredOutcome,
 };
 use turnpike_core::ledger::hold::{CallSubject, ClaimKey};
+use turnpike_core::ledger::policy::Policy;
 use turnpike_core::ledger::{Action, CallRef, Command, Payer};
 use turnpike_core::money::Micros;
 use turnpike_core::pricing::Charge;
@@ -62,6 +63,7 @@ pub(crate) fn new_hold(payer: &Payer, micros: i64) -> NewHold {
         subject: subject(),
         instance: Uuid::nil(),
         deadline: NOW.plus_millis(60_000),
+        token: None,
     }
 }
 
@@ -84,6 +86,7 @@ pub(crate) fn reference(hold: &NewHold) -> CallRef {
         payer: hold.payer.clone(),
         claim: hold.claim.as_ref().map(|claim| claim.key.clone()),
         loop_id: hold.loop_id.clone(),
+        token: hold.token,
     }
 }
 
@@ -150,5 +153,13 @@ pub(crate) fn command(tenant: TenantId, action: Action) -> Command {
         tenant,
         at: NOW,
         action,
+        note: None,
     }
+}
+
+pub(crate) fn limits(end_user: &str, policy: &Policy) -> Action {
+    Action::SetPolicy(Box::new(NewPolicy {
+        end_user: external(end_user),
+        policy: policy.clone().into(),
+    }))
 }

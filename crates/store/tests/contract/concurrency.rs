@@ -10,7 +10,7 @@ use turnpike_core::ledger::{AccountKind, Action, Outcome, Payer, Rejection};
 use turnpike_store::{Store, StoreError, SubmitError};
 
 use crate::actions::{
-    audit_row, capture, claim, command, external, grant, move_to, new_hold, reference, release, usd, user,
+    capture, claim, command, grant, limits, move_to, new_hold, reference, release, usd, user,
 };
 use crate::world::{Kind, World, add_tenant, all_transfers, check_books};
 
@@ -241,13 +241,7 @@ async fn play(store: &dyn Store, tenant: TenantId, dice: &mut Dice) {
 async fn limited(world: &World, policy: Policy) -> TenantId {
     let tenant = world.tenant().await;
     world.run(tenant, grant(&user("alice"), 1_000_000)).await.unwrap();
-    assert!(
-        world
-            .store
-            .set_policy(tenant, &external("alice"), &policy, &audit_row(tenant))
-            .await
-            .unwrap()
-    );
+    world.run(tenant, limits("alice", &policy)).await.unwrap();
     tenant
 }
 

@@ -7,7 +7,7 @@ use turnpike_core::ledger::{Action, Payer, Rejection, TenantStatus};
 use turnpike_core::money::CreditsPerDollar;
 use turnpike_store::{ApiKey, KeyPricing, Member, StoreError, Tenant, TenantSettings};
 
-use crate::actions::{audit_row, external, grant, new_hold, usd, user};
+use crate::actions::{audit_row, external, grant, limits, new_hold, usd, user};
 use crate::calls::rejection;
 use crate::world::{NOW, World, next_id};
 
@@ -280,13 +280,6 @@ pub(crate) async fn limits_are_set_and_hold_for_the_next_call(world: &World) {
         max_usd_per_call: Some(usd(10)),
         ..Policy::default()
     };
-    assert!(
-        !world
-            .store
-            .set_policy(tenant, &alice, &policy, &audit_row(tenant))
-            .await
-            .unwrap()
-    );
     world.run(tenant, grant(&user("alice"), 1_000)).await.unwrap();
     let hold = async |micros| {
         world
@@ -294,13 +287,7 @@ pub(crate) async fn limits_are_set_and_hold_for_the_next_call(world: &World) {
             .await
     };
     hold(11).await.unwrap();
-    assert!(
-        world
-            .store
-            .set_policy(tenant, &alice, &policy, &audit_row(tenant))
-            .await
-            .unwrap()
-    );
+    world.run(tenant, limits("alice", &policy)).await.unwrap();
     assert!(matches!(
         rejection(hold(11).await),
         Rejection::SpendLimitExceeded { .. }
