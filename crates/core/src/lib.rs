@@ -12,4 +12,5 @@ pub mod ledger;
 pub mod money;
 pub mod pricing;
 pub mod time;
+pub mod topup;
 pub mod usage;
