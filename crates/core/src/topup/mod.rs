@@ -5,6 +5,9 @@
 
 pub mod quote;
 
+#[cfg(test)]
+mod properties;
+
 pub use quote::{
     Bonus, BonusTier, FeeMode, FeeSchedule, MAX_BONUS_BPS, MAX_FEE_RATE_BPS, Quote, QuoteError, QuoteRules,
     RulesError, quote, returned,
