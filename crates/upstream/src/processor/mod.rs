@@ -11,7 +11,7 @@ mod builtin;
 mod signature;
 pub mod stripe;
 
-pub use builtin::BuiltinProcessor;
+pub use builtin::{BuiltinOutcome, BuiltinPage, BuiltinProcessor};
 pub use signature::{SignatureError, sign_event, verify_event};
 pub use stripe::{StripeProcessor, StripeSettings};
 
