@@ -1,7 +1,7 @@
 //! Stripe, over its HTTP API.
 //!
 //! The rule: the pages and cards are Stripe's, only ids and states come back. What is sent stands in
-//! [`form`], what is read in [`reports`] and [`events`], how failures are told apart in [`api`].
+//! `form`, what is read in `reports` and `events`, how failures are told apart in `api`.
 
 mod api;
 pub(super) mod events;
