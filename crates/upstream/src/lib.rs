@@ -1,9 +1,10 @@
-//! Everything that leaves the gateway over HTTP: AI providers, priced tool endpoints, and the simulated
-//! provider that answers without a socket.
+//! Everything that leaves the gateway over HTTP: AI providers, priced tool endpoints, payment processors, and
+//! the simulated provider and the builtin processor that answer without a socket.
 //!
 //! The rule of this crate: one call here is at most one request on the wire, and every failure says whether
-//! that request may have been sent ([`UpstreamError::sent`]). Retrying, holds and charges are the app's
-//! business; prices are `core`'s; what the client sees is the server's.
+//! that request may have been sent ([`UpstreamError::sent`]); only a processor, whose requests carry an
+//! idempotency key, repeats them by itself. Other retrying, holds and charges are the app's business; prices are
+//! `core`'s; what the client sees is the server's.
 
 pub mod client;
 mod connect;
@@ -11,6 +12,7 @@ pub mod error;
 pub mod guard;
 pub mod headers;
 pub mod openai;
+pub mod processor;
 pub mod provider;
 pub mod secret;
 pub mod simulated;
@@ -22,6 +24,7 @@ pub use error::{Phase, StreamFault, UpstreamError};
 pub use guard::Guard;
 pub use openai::stream::{EventStream, StreamSummary};
 pub use openai::{ChatApi, Completion};
+pub use processor::{BuiltinProcessor, Processor, ProcessorError, StripeProcessor, StripeSettings};
 pub use provider::{BuildError, Provider, ProviderKind, ProviderSettings};
 pub use secret::Secret;
 pub use tool::{ArgsIn, HttpEndpoint, QuoteSettings, ToolMethod, ToolReply};

@@ -11,9 +11,9 @@ mod builtin;
 mod signature;
 pub mod stripe;
 
-pub use builtin::BuiltinProcessor;
+pub use builtin::{BuiltinOutcome, BuiltinPage, BuiltinProcessor};
 pub use signature::{SignatureError, sign_event, verify_event};
-pub use stripe::{StripeProcessor, StripeSettings};
+pub use stripe::{AccountLink, PayoutAccount, PayoutReport, STRIPE_VERSION, StripeProcessor, StripeSettings};
 
 /// A checkout page to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
