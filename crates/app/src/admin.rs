@@ -357,6 +357,7 @@ impl AdminDesk {
             tenant,
             at: self.environment.now(),
             action: Action::Grant(grant),
+            note: None,
         };
         match self.store.submit(command).await {
             Ok(Outcome::Granted { transfer, balance }) => Ok(json!({

@@ -8,12 +8,14 @@ use std::sync::Arc;
 use quick_cache::sync::Cache;
 use turnpike_core::access::{KeyHash, KeyKind, KeyPepper, KeySecret, Role, Scope};
 use turnpike_core::errors::ErrorCode;
-use turnpike_core::ids::{KeyId, TenantId};
+use turnpike_core::ids::{ExternalUserId, KeyId, TenantId, TokenId};
 use turnpike_core::ledger::TenantStatus;
+use turnpike_core::ledger::token::EndUserToken;
 use turnpike_core::time::Timestamp;
 use turnpike_store::{ApiKey, Store, Tenant};
 
 use crate::error::AppError;
+use crate::tokens::{self, EndUserClaims, KeyVault, TokenScope};
 
 /// How long a key or tenant may be taken from memory.
 const CACHE_MS: i64 = 1000;
@@ -43,6 +45,19 @@ pub enum ActorCredential {
         /// The member's role, as stored now.
         role: Role,
     },
+    /// A token of an end user.
+    EndUser(Arc<EndUserSession>),
+}
+
+/// An end user who presented a token.
+#[derive(Clone, Debug)]
+pub struct EndUserSession {
+    /// Who.
+    pub id: ExternalUserId,
+    /// The token's `jti`.
+    pub token: TokenId,
+    /// What it allows.
+    pub scopes: Vec<TokenScope>,
 }
 
 /// What rate limits count by.
@@ -52,6 +67,8 @@ pub enum LimitKey {
     Key(KeyId),
     /// A person.
     Subject(Arc<str>),
+    /// An end user, whatever the token.
+    EndUser(TenantId, ExternalUserId),
 }
 
 impl Actor {
@@ -60,6 +77,7 @@ impl Actor {
         match &self.credential {
             ActorCredential::Key(key) => &key.scopes,
             ActorCredential::Member { role, .. } => role.scopes(),
+            ActorCredential::EndUser(_) => &[],
         }
     }
 
@@ -67,7 +85,14 @@ impl Actor {
     ///
     /// # Errors
     /// `INSUFFICIENT_SCOPE` with both lists, sorted.
+    /// `CREDENTIAL_KIND_NOT_ALLOWED` for an end user's token, which has none of these.
     pub fn require(&self, scope: Scope) -> Result<(), AppError> {
+        if matches!(self.credential, ActorCredential::EndUser(_)) {
+            return Err(AppError::new(
+                ErrorCode::CredentialKindNotAllowed,
+                "an end user's token cannot be used here",
+            ));
+        }
         if self.scopes().contains(&scope) {
             return Ok(());
         }
@@ -79,17 +104,48 @@ impl Actor {
             .with("presentScopes", present))
     }
 
-    /// Demands a secret or sandbox key, as calls do.
+    /// Demands what calls need: a secret or sandbox key, which is returned, or an end user's token that may spend.
     ///
     /// # Errors
-    /// `CREDENTIAL_KIND_NOT_ALLOWED`.
-    pub fn require_calling_key(&self) -> Result<&Arc<ApiKey>, AppError> {
+    /// `CREDENTIAL_KIND_NOT_ALLOWED`, `INSUFFICIENT_SCOPE`.
+    pub fn require_caller(&self) -> Result<Option<&Arc<ApiKey>>, AppError> {
         match &self.credential {
-            ActorCredential::Key(key) if key.kind != KeyKind::Publishable => Ok(key),
+            ActorCredential::Key(key) if key.kind != KeyKind::Publishable => Ok(Some(key)),
+            ActorCredential::EndUser(_) => self.require_end_user(TokenScope::Spend).map(|_session| None),
             ActorCredential::Key(_) | ActorCredential::Member { .. } => Err(AppError::new(
                 ErrorCode::CredentialKindNotAllowed,
-                "calls need a secret or sandbox key",
+                "calls need a secret or sandbox key, or an end user's token",
             )),
+        }
+    }
+
+    /// Demands an end user's token with `scope`.
+    ///
+    /// # Errors
+    /// `CREDENTIAL_KIND_NOT_ALLOWED`, `INSUFFICIENT_SCOPE`.
+    pub fn require_end_user(&self, scope: TokenScope) -> Result<&EndUserSession, AppError> {
+        let ActorCredential::EndUser(session) = &self.credential else {
+            return Err(AppError::new(
+                ErrorCode::CredentialKindNotAllowed,
+                "only an end user's token can be used here",
+            ));
+        };
+        if session.scopes.contains(&scope) {
+            return Ok(session);
+        }
+        let mut present: Vec<&str> = session.scopes.iter().map(|scope| scope.as_str()).collect();
+        present.sort_unstable();
+        let message = format!("this needs a token with the scope {}", scope.as_str());
+        Err(AppError::new(ErrorCode::InsufficientScope, message)
+            .with("requiredScopes", vec![scope.as_str()])
+            .with("presentScopes", present))
+    }
+
+    /// The end user's token it presented, if that is what it presented.
+    pub fn token(&self) -> Option<TokenId> {
+        match &self.credential {
+            ActorCredential::EndUser(session) => Some(session.token),
+            ActorCredential::Key(_) | ActorCredential::Member { .. } => None,
         }
     }
 
@@ -98,6 +154,7 @@ impl Actor {
         match &self.credential {
             ActorCredential::Key(key) => format!("key:{}", key.id),
             ActorCredential::Member { subject, .. } => format!("member:{subject}"),
+            ActorCredential::EndUser(session) => format!("token:{}", session.token),
         }
     }
 
@@ -106,6 +163,7 @@ impl Actor {
         match &self.credential {
             ActorCredential::Key(key) => LimitKey::Key(key.id),
             ActorCredential::Member { subject, .. } => LimitKey::Subject(subject.clone()),
+            ActorCredential::EndUser(session) => LimitKey::EndUser(self.tenant.id, session.id.clone()),
         }
     }
 }
@@ -122,17 +180,29 @@ pub struct Authenticator {
     store: Arc<dyn Store>,
     pepper: KeyPepper,
     brand: Arc<str>,
+    vault: Arc<KeyVault>,
     cache: Cache<KeyHash, Cached>,
+    tokens: Cache<TokenId, CachedToken>,
+}
+
+#[derive(Clone)]
+struct CachedToken {
+    token: Arc<EndUserToken>,
+    tenant: Arc<Tenant>,
+    at: Timestamp,
 }
 
 impl Authenticator {
-    /// An authenticator of keys that begin with `brand` and are hashed under `pepper`.
-    pub fn new(store: Arc<dyn Store>, pepper: KeyPepper, brand: Arc<str>) -> Self {
+    /// An authenticator of keys that begin with `brand` and are hashed under `pepper`, and of tokens signed by
+    /// the keys in `vault`.
+    pub fn new(store: Arc<dyn Store>, pepper: KeyPepper, brand: Arc<str>, vault: Arc<KeyVault>) -> Self {
         Self {
             store,
             pepper,
             brand,
+            vault,
             cache: Cache::new(CACHED_KEYS),
+            tokens: Cache::new(CACHED_KEYS),
         }
     }
 
@@ -144,6 +214,7 @@ impl Authenticator {
     /// Forgets what was read, so that a change made here is seen here at once.
     pub fn forget(&self) {
         self.cache.clear();
+        self.tokens.clear();
     }
 
     /// Whether `bearer` looks like one of this service's keys.
@@ -204,6 +275,63 @@ impl Authenticator {
         };
         self.cache.insert(*hash, cached.clone());
         Ok(Some(cached))
+    }
+
+    /// The actor behind an end user's token, presented with `session` in the session header.
+    ///
+    /// # Errors
+    /// `INVALID_CREDENTIAL`, `CREDENTIAL_EXPIRED`, `CREDENTIAL_REVOKED`, `SESSION_HEADER_REQUIRED`,
+    /// `SESSION_MISMATCH`.
+    pub async fn end_user(
+        &self,
+        bearer: &str,
+        session: Option<&str>,
+        now: Timestamp,
+    ) -> Result<Actor, AppError> {
+        let claims = self.vault.verify(bearer, now).await?;
+        tokens::check_session(&claims, session)?;
+        let id = TokenId(claims.jti);
+        let fresh = |cached: &CachedToken| (0..CACHE_MS).contains(&now.since(cached.at));
+        let cached = match self.tokens.get(&id).filter(fresh) {
+            Some(cached) => cached,
+            None => self.load_token(&claims, id, now).await?,
+        };
+        if cached.token.revoked_at.is_some() {
+            return Err(AppError::new(
+                ErrorCode::CredentialRevoked,
+                "the token was revoked",
+            ));
+        }
+        let session = EndUserSession {
+            id: claims.sub,
+            token: id,
+            scopes: claims.scp,
+        };
+        Ok(Actor {
+            tenant: cached.tenant,
+            credential: ActorCredential::EndUser(Arc::new(session)),
+        })
+    }
+
+    async fn load_token(
+        &self,
+        claims: &EndUserClaims,
+        id: TokenId,
+        now: Timestamp,
+    ) -> Result<CachedToken, AppError> {
+        let invalid = || AppError::new(ErrorCode::InvalidCredential, "the token is not valid");
+        let token = self.store.find_token(claims.tid, id).await?;
+        let token = token
+            .filter(|token| token.owner == claims.sub)
+            .ok_or_else(invalid)?;
+        let tenant = self.store.find_tenant(claims.tid).await?.ok_or_else(invalid)?;
+        let cached = CachedToken {
+            token: Arc::new(token),
+            tenant: Arc::new(tenant),
+            at: now,
+        };
+        self.tokens.insert(id, cached.clone());
+        Ok(cached)
     }
 
     /// The actor behind a dashboard session of `subject`, in the workspace it chose.

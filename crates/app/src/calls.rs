@@ -90,8 +90,8 @@ impl CallDesk {
     }
 
     async fn start_chat(&self, context: &CallContext, raw: &[u8]) -> Result<Start<ChatPlan>, AppError> {
-        let key = context.actor.require_calling_key()?;
-        if key.kind == KeyKind::Sandbox {
+        let key = context.actor.require_caller()?.map(AsRef::as_ref);
+        if key.is_some_and(|key| key.kind == KeyKind::Sandbox) {
             return sandbox::chat(&self.engine, &self.shelf, context, raw)
                 .await
                 .map(Start::Answered);
@@ -119,7 +119,7 @@ impl CallDesk {
     fn prepare_chat(
         &self,
         context: &CallContext,
-        key: &ApiKey,
+        key: Option<&ApiKey>,
         raw: &[u8],
     ) -> Result<Prepared<ChatPlan>, AppError> {
         let request = ChatRequest::parse(raw)?;
@@ -183,6 +183,7 @@ impl CallDesk {
             subject: prepared.subject,
             instance: engine.settings.instance,
             deadline: engine.environment.now().plus_millis(lifetime),
+            token: context.actor.token(),
         };
         let tenant = &context.actor.tenant;
         match engine

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
+use turnpike_core::ids::TenantId;
 use turnpike_core::ledger::Payer;
 use turnpike_core::ledger::command::NewClaim;
 use turnpike_core::ledger::hold::ClaimKey;
@@ -29,33 +30,38 @@ pub struct CallContext {
     pub loop_id: Option<Arc<str>>,
 }
 
+/// The claim of an idempotency key for one request. The tenant's own requests share one namespace, each end user
+/// has another.
+pub(crate) fn claim(tenant: TenantId, payer: &Payer, route: &str, raw: &[u8], key: Arc<str>) -> NewClaim {
+    let owner = payer.as_owner();
+    let mut fingerprint = Sha256::new();
+    for part in [route.as_bytes(), raw, owner.as_bytes()] {
+        fingerprint.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+        fingerprint.update(part);
+    }
+    let scope = if owner.is_empty() {
+        format!("tenant {route}")
+    } else {
+        format!("user {owner} {route}")
+    };
+    NewClaim {
+        key: ClaimKey {
+            tenant,
+            scope: scope.into(),
+            key,
+        },
+        fingerprint: fingerprint.finalize().into(),
+    }
+}
+
 impl CallContext {
     /// The claim of the caller's idempotency key for this request.
     pub(crate) fn claim(&self, raw: &[u8]) -> Option<NewClaim> {
         let key = self.idempotency_key.clone()?;
-        let owner = self.payer.as_owner();
-        let mut fingerprint = Sha256::new();
-        for part in [self.route.as_bytes(), raw, owner.as_bytes()] {
-            fingerprint.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
-            fingerprint.update(part);
-        }
-        // The scope: the tenant's own keys share one namespace, each end user has another.
-        let scope = if owner.is_empty() {
-            format!("tenant {}", self.route)
-        } else {
-            format!("user {owner} {}", self.route)
-        };
-        Some(NewClaim {
-            key: ClaimKey {
-                tenant: self.actor.tenant.id,
-                scope: scope.into(),
-                key,
-            },
-            fingerprint: fingerprint.finalize().into(),
-        })
+        Some(claim(self.actor.tenant.id, &self.payer, &self.route, raw, key))
     }
 
-    pub(crate) fn markup(&self, key: &ApiKey, provider: &str, slug: &str) -> EffectiveMarkup {
+    pub(crate) fn markup(&self, key: Option<&ApiKey>, provider: &str, slug: &str) -> EffectiveMarkup {
         match self.payer {
             Payer::Pool => EffectiveMarkup::NONE,
             Payer::EndUser(_) => end_user_markup(&self.actor.tenant, key, provider, slug),

@@ -164,6 +164,7 @@ impl Engine {
             tenant,
             at: self.environment.now(),
             action,
+            note: None,
         };
         self.store.submit(command).await
     }
@@ -210,6 +211,7 @@ impl Engine {
             payer: hold.payer.clone(),
             claim: hold.claim.as_ref().map(|claim| claim.key.clone()),
             loop_id: hold.loop_id.clone(),
+            token: hold.token,
         };
         // Registered before the hold exists, so that no sweep can find it unregistered.
         let live = LiveGuard::new(self, call.call);

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ledger::Rejection;
+use turnpike_core::ledger::rejection::Blockers;
 use turnpike_core::money::CreditsPerDollar;
 use turnpike_core::pricing::PriceError;
 use turnpike_store::{StoreError, SubmitError};
@@ -122,6 +123,25 @@ impl AppError {
                 Self::new(ErrorCode::ValidationError, "the amount must be more than zero")
             }
             Rejection::UnknownTenant => Self::new(ErrorCode::NotFound, "there is no such workspace"),
+            Rejection::UnknownTopup => Self::new(ErrorCode::NotFound, "there is no such top-up"),
+            Rejection::NotRefundable(reason) => Self::new(
+                ErrorCode::ValidationError,
+                format!("the top-up cannot be refunded: {reason}"),
+            ),
+            Rejection::NotRetirable(blockers) => not_retirable(blockers),
+            Rejection::TokenNotLive => {
+                Self::new(ErrorCode::CredentialRevoked, "the token does not work any more")
+            }
+            Rejection::ToolNotAllowed(reason) => Self::new(ErrorCode::PolicyDenied, *reason),
+            Rejection::ApprovalRequired { threshold } => Self::new(
+                ErrorCode::ApprovalRequired,
+                format!("calls above {threshold} USD need an approval of the workspace"),
+            )
+            .with("thresholdUsd", threshold.to_string()),
+            Rejection::AutoTopupNotDue(reason) => Self::new(
+                ErrorCode::ValidationError,
+                format!("no automatic top-up: {reason}"),
+            ),
             Rejection::UnknownHold
             | Rejection::HoldNotOpen(_)
             | Rejection::Mismatch(_)
@@ -146,6 +166,28 @@ impl AppError {
             }
         }
     }
+}
+
+/// What is still open, one entry per kind (decisions, section 9).
+fn not_retirable(blockers: &Blockers) -> AppError {
+    let mut open = Vec::new();
+    if !blockers.posted.is_zero() {
+        open.push(json!({ "type": "balance", "count": 1, "amountUsd": blockers.posted }));
+    }
+    let reservations = blockers.calls.saturating_add(blockers.open.disputes);
+    if reservations > 0 || !blockers.held.is_zero() {
+        open.push(json!({ "type": "reservation", "count": reservations, "amountUsd": blockers.held }));
+    }
+    for (kind, count) in [("topup", blockers.open.topups), ("refund", blockers.open.refunds)] {
+        if count > 0 {
+            open.push(json!({ "type": kind, "count": count }));
+        }
+    }
+    AppError::new(
+        ErrorCode::EndUserNotRetirable,
+        "something of this end user is still open; nothing was changed",
+    )
+    .with("blockers", open)
 }
 
 impl From<StoreError> for AppError {

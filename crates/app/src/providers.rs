@@ -358,12 +358,13 @@ fn parse_price(row: &PriceRow) -> Result<ModelPrice, AppError> {
 }
 
 /// The markup on a call of an end user through `key`: most specific level first.
-pub fn end_user_markup(tenant: &Tenant, key: &ApiKey, provider: &str, slug: &str) -> EffectiveMarkup {
-    let own = Markup {
+pub fn end_user_markup(tenant: &Tenant, key: Option<&ApiKey>, provider: &str, slug: &str) -> EffectiveMarkup {
+    let own = key.map_or(Markup::NONE, |key| Markup {
         markup_bps: key.pricing.markup_bps,
         flat: key.pricing.flat_markup_usdc,
-    };
-    let for_endpoint = key.pricing.endpoints.get(slug).copied().unwrap_or(Markup::NONE);
+    });
+    let for_endpoint = key.and_then(|key| key.pricing.endpoints.get(slug).copied());
+    let for_endpoint = for_endpoint.unwrap_or(Markup::NONE);
     let pricing = &tenant.settings.pricing;
     let levels = MarkupLevels {
         // Within the key its entry for the endpoint is the more specific one.
@@ -382,8 +383,10 @@ pub fn end_user_markup(tenant: &Tenant, key: &ApiKey, provider: &str, slug: &str
 ///
 /// # Errors
 /// `ENDPOINT_DISABLED`.
-pub fn require_enabled(key: &ApiKey, provider: &str, slug: &str) -> Result<(), AppError> {
-    let Some(enabled) = &key.tools else { return Ok(()) };
+pub fn require_enabled(key: Option<&ApiKey>, provider: &str, slug: &str) -> Result<(), AppError> {
+    let Some(enabled) = key.and_then(|key| key.tools.as_ref()) else {
+        return Ok(());
+    };
     let all = format!("{provider}/*");
     if enabled.iter().any(|entry| entry == slug || *entry == all) {
         Ok(())

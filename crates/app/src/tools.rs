@@ -60,9 +60,9 @@ impl CallDesk {
         endpoint: &str,
         raw: &[u8],
     ) -> Result<Start<ToolPlan>, AppError> {
-        let key = context.actor.require_calling_key()?;
+        let key = context.actor.require_caller()?.map(AsRef::as_ref);
         let (entry, tool) = self.shelf.tool(provider, endpoint)?;
-        if key.kind == KeyKind::Sandbox {
+        if key.is_some_and(|key| key.kind == KeyKind::Sandbox) {
             return sandbox::tool(&self.engine, context, &entry, endpoint, &tool, raw).map(Start::Answered);
         }
         require_active(&context.actor.tenant)?;
@@ -82,7 +82,7 @@ impl CallDesk {
     async fn prepare_tool(
         &self,
         context: &CallContext,
-        key: &ApiKey,
+        key: Option<&ApiKey>,
         entry: Arc<ProviderEntry>,
         endpoint: &str,
         tool: Arc<ToolEntry>,
