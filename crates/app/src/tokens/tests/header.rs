@@ -266,3 +266,16 @@ fn huge_tokens_are_refused() {
     let padded = with(header(), "pad", json!("x".repeat(100_000)));
     assert!(!looks_like_end_user_token(&forged(&padded, &json!({}))));
 }
+
+// Fault matrix 132
+#[test]
+fn a_genuine_token_is_refused_for_its_length_alone() {
+    let (head, body) = (header().to_string(), json!(claims()).to_string());
+    let padded = |spaces| signed(OURS, &head, &format!("{body}{}", " ".repeat(spaces)));
+    assert_eq!(outcome(&padded(3)), Ok(claims()));
+    let longest = (5000..8192)
+        .rfind(|spaces| padded(*spaces).len() <= 8192)
+        .unwrap();
+    assert_eq!(outcome(&padded(longest)), Ok(claims()));
+    refused(&padded(longest + 1));
+}
