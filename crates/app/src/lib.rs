@@ -20,6 +20,7 @@ mod sandbox;
 mod settle;
 mod stream;
 pub mod sweeper;
+pub mod tokens;
 mod tools;
 
 pub use auth::{Actor, ActorCredential, Authenticator};
