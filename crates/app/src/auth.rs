@@ -288,7 +288,7 @@ impl Authenticator {
         session: Option<&str>,
         now: Timestamp,
     ) -> Result<Actor, AppError> {
-        let claims = self.vault.verify(bearer, now).await?;
+        let claims = self.vault.verify(bearer, now)?;
         tokens::check_session(&claims, session)?;
         let id = TokenId(claims.jti);
         let fresh = |cached: &CachedToken| (0..CACHE_MS).contains(&now.since(cached.at));

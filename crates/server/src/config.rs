@@ -9,7 +9,9 @@ use figment::providers::{Env, Format, Toml};
 use serde::Deserialize;
 use serde_json::Value;
 use turnpike_core::ledger::hold::StreamSettlement;
+use turnpike_core::money::Micros;
 use turnpike_core::pricing::EndpointPrice;
+use turnpike_core::topup::{BonusTier, FeeMode, FeeSchedule, QuoteRules};
 use turnpike_upstream::{HttpEndpoint, ProviderKind};
 
 /// The defaults, as a commented file.
@@ -25,6 +27,8 @@ pub(crate) struct Config {
     pub(crate) store: StoreConfig,
     pub(crate) identity: IdentityConfig,
     pub(crate) calls: CallsConfig,
+    pub(crate) tokens: TokensConfig,
+    pub(crate) processor: ProcessorConfig,
     pub(crate) limits: LimitsConfig,
     pub(crate) telemetry: TelemetryConfig,
     #[serde(default)]
@@ -84,10 +88,80 @@ pub(crate) struct CallsConfig {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub(crate) struct TokensConfig {
+    pub(crate) publish_lead_secs: i64,
+    pub(crate) rotate_days: i64,
+}
+
+/// Who takes the payments of top-ups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ProcessorKind {
+    Builtin,
+    Stripe,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProcessorConfig {
+    pub(crate) kind: ProcessorKind,
+    pub(crate) secret_key: SecretSource,
+    pub(crate) webhook_secret: SecretSource,
+    pub(crate) webhook_secret_old: SecretSource,
+    pub(crate) api_base: String,
+    pub(crate) fee_mode: FeeMode,
+    pub(crate) fee_rate_bps: u32,
+    pub(crate) fee_fixed_usd: Micros,
+    pub(crate) min_usd: Micros,
+    pub(crate) max_usd: Micros,
+    pub(crate) bonus_tiers: Vec<BonusTierConfig>,
+    pub(crate) session_minutes: i64,
+    pub(crate) sweep_secs: u64,
+    pub(crate) sweep_after_secs: i64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BonusTierConfig {
+    pub(crate) min_usd: Micros,
+    pub(crate) bonus_bps: u32,
+}
+
+impl ProcessorConfig {
+    /// The rules by which top-ups are quoted.
+    pub(crate) fn quote_rules(&self) -> Result<QuoteRules, ConfigError> {
+        let rules = QuoteRules {
+            fees: FeeSchedule {
+                mode: self.fee_mode,
+                rate_bps: self.fee_rate_bps,
+                fixed: self.fee_fixed_usd,
+            },
+            min: self.min_usd,
+            max: self.max_usd,
+            tiers: self
+                .bonus_tiers
+                .iter()
+                .map(|tier| BonusTier {
+                    min: tier.min_usd,
+                    bonus_bps: tier.bonus_bps,
+                })
+                .collect(),
+        };
+        rules
+            .validate()
+            .map_err(|error| ConfigError(format!("processor: {error}")))?;
+        Ok(rules)
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct LimitsConfig {
     pub(crate) calls_per_minute: u32,
     pub(crate) reads_per_minute: u32,
     pub(crate) mutations_per_minute: u32,
+    pub(crate) token_mints_per_minute: u32,
+    pub(crate) topups_per_minute: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -241,6 +315,13 @@ impl Config {
         if !(1..=86_400).contains(&self.calls.hold_slack_secs) {
             return wrong("calls.hold_slack_secs must be 1 to 86400");
         }
+        if !(30..=1440).contains(&self.processor.session_minutes) {
+            return wrong("processor.session_minutes must be 30 to 1440");
+        }
+        if !(10..=3600).contains(&self.tokens.publish_lead_secs) || self.tokens.rotate_days < 0 {
+            return wrong("tokens.publish_lead_secs must be 10 to 3600, rotate_days 0 or more");
+        }
+        self.processor.quote_rules()?;
         if self.store.queue == 0
             || self.store.max_batch == 0
             || self.store.lanes == 0

@@ -11,6 +11,8 @@ use crate::run::Roles;
 
 /// Prices are read again this soon after they changed.
 const REFRESH: Duration = Duration::from_millis(500);
+/// How often the keys of end users' tokens are read again.
+const KEYS: Duration = Duration::from_secs(10);
 /// How often expired answers and idle rate limits are forgotten.
 const TIDY: Duration = Duration::from_mins(1);
 
@@ -23,6 +25,12 @@ pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) {
         app.service.limits.tidy();
         Ok(())
     });
+    spawn(
+        app,
+        stop,
+        KEYS,
+        |app| async move { app.service.vault.refresh().await },
+    );
     // A process also ends what it left itself, worker or not.
     let sweep_every = Duration::from_secs(app.service.config.calls.sweep_secs.max(1));
     spawn(app, stop, sweep_every, |app| async move {

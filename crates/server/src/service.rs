@@ -10,6 +10,7 @@ use turnpike_app::auth::LimitKey;
 use turnpike_app::limits::RateLimits;
 use turnpike_app::providers::{ModelEntry, ProviderEntry, Shelf, ToolEntry};
 use turnpike_app::reads::Reader;
+use turnpike_app::tokens::{KeyVault, VaultSettings};
 use turnpike_app::{AppSettings, Authenticator, CallDesk, Engine, Environment};
 use turnpike_core::access::KeyPepper;
 use turnpike_store::{PostgresOptions, PostgresStore, PriceRow, SqliteOptions, SqliteStore, Store};
@@ -61,6 +62,7 @@ pub(crate) struct Service {
     pub(crate) admin: AdminDesk,
     pub(crate) authenticator: Authenticator,
     pub(crate) limits: RateLimits<LimitKey>,
+    pub(crate) vault: Arc<KeyVault>,
 }
 
 impl Service {
@@ -91,12 +93,23 @@ impl Service {
             settings.reads_per_minute,
             settings.mutations_per_minute,
         );
+        let issuer = config.server.public_url.trim_end_matches('/').to_owned();
+        let vault = VaultSettings {
+            master: pepper.derive("signing keys"),
+            audience: format!("{issuer}/api/credits"),
+            issuer,
+            publish_lead_ms: config.tokens.publish_lead_secs.saturating_mul(1000),
+            rotate_after_ms: config.tokens.rotate_days.saturating_mul(86_400_000),
+        };
+        let vault = Arc::new(KeyVault::new(store.clone(), environment.clone(), vault));
+        vault.refresh().await?;
         let engine = Arc::new(Engine::new(store.clone(), environment.clone(), settings));
         Ok(Self {
             desk: CallDesk::new(engine.clone(), shelf.clone()),
             reader: Reader::new(store.clone(), shelf.clone()),
             admin: AdminDesk::new(store.clone(), environment.clone(), pepper.clone(), brand.clone()),
-            authenticator: Authenticator::new(store.clone(), pepper, brand),
+            authenticator: Authenticator::new(store.clone(), pepper, brand, vault.clone()),
+            vault,
             limits,
             engine,
             shelf,

@@ -1,12 +1,13 @@
 //! End-user tokens: short-lived JWTs that this service both issues and verifies, and the keys that sign them.
 //!
-//! Pure: where sealed keys are kept, when a new one is made and which tokens were minted is for the callers.
+//! All but the vault is pure; which tokens were minted is for the callers.
 
 mod jwt;
 mod keys;
 mod session;
 #[cfg(test)]
 mod tests;
+mod vault;
 
 pub use jwt::{
     EndUserClaims, Expected, MAX_LIFETIME_SECS, MIN_LIFETIME_SECS, TOKEN_TYPE, TokenScope,
@@ -14,3 +15,4 @@ pub use jwt::{
 };
 pub use keys::{DEFAULT_PUBLISH_LEAD_MS, KeyError, KeyRing, SEAL_NONCE_BYTES, SigningKey};
 pub use session::{check_session, is_session_id, session_fingerprint};
+pub use vault::{KeyVault, VaultSettings};

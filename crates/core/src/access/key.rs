@@ -129,6 +129,14 @@ impl KeyPepper {
         Self(Hmac::new(&block.into()))
     }
 
+    /// A secret for another purpose, named by `label`, that tells nothing about this one.
+    pub fn derive(&self, label: &str) -> [u8; 32] {
+        let mut mac = self.0.clone();
+        mac.update(b"derive\0");
+        mac.update(label.as_bytes());
+        mac.finalize().into_bytes().into()
+    }
+
     fn hash(&self, bytes: &[u8]) -> KeyHash {
         let mut mac = self.0.clone();
         mac.update(bytes);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, header};
 use turnpike_app::limits::LimitClass;
+use turnpike_app::tokens::looks_like_end_user_token;
 use turnpike_app::{Actor, ActorCredential, AppError, CallContext};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{ExternalUserId, TenantId};
@@ -77,6 +78,15 @@ pub(crate) async fn authenticate(app: &App, parts: &Parts, class: LimitClass) ->
             ));
         }
         actor
+    } else if looks_like_end_user_token(bearer) {
+        let session = headers.get_all(&app.names.session_id).iter().collect::<Vec<_>>();
+        // Two values, or bytes that are no text, match no session.
+        let session = match session.as_slice() {
+            [] => None,
+            [only] => Some(only.to_str().unwrap_or_default()),
+            _ => Some(""),
+        };
+        service.authenticator.end_user(bearer, session, now).await?
     } else {
         let session = app.sessions.verify(bearer, now).map_err(ApiError)?;
         let chosen = single_text(headers, &app.names.tenant_id, ErrorCode::ValidationError)?
@@ -102,11 +112,26 @@ pub(crate) fn payer(app: &App, headers: &HeaderMap) -> Result<Payer, ApiError> {
         .map_err(|error| ApiError(AppError::invalid(name.as_str(), error.to_string())))
 }
 
+/// Who pays for a call: with a key whom the header names, with a token its own end user.
+fn paying(app: &App, headers: &HeaderMap, actor: &Actor) -> Result<Payer, ApiError> {
+    let named = payer(app, headers)?;
+    let ActorCredential::EndUser(session) = &actor.credential else {
+        return Ok(named);
+    };
+    match named.external_user_id() {
+        Some(other) if *other != session.id => Err(invalid(
+            ErrorCode::CredentialKindNotAllowed,
+            "the token is another end user's",
+        )),
+        Some(_) | None => Ok(Payer::EndUser(session.id.clone())),
+    }
+}
+
 /// Everything a call takes from its headers.
 pub(crate) fn call_context(app: &App, parts: &Parts, actor: Actor) -> Result<CallContext, ApiError> {
     let headers = &parts.headers;
     Ok(CallContext {
-        payer: payer(app, headers)?,
+        payer: paying(app, headers, &actor)?,
         route: format!("{} {}", parts.method, parts.uri.path()),
         idempotency_key: idempotency_key(headers)?,
         attribution: attribution(app, headers)?,

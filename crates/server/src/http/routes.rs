@@ -151,7 +151,7 @@ async fn chat_completions(State(app): AppState, request: Request) -> Answered {
 async fn models(State(app): AppState, request: Request) -> Answered {
     let (parts, _body) = request.into_parts();
     let actor = authenticate(&app, &parts, LimitClass::Read).await?;
-    actor.require_calling_key()?;
+    actor.require_caller()?;
     Ok(Json(app.service.reader.models()).into_response())
 }
 
