@@ -22,6 +22,7 @@ mod stream;
 pub mod sweeper;
 pub mod tokens;
 mod tools;
+pub mod topups;
 
 pub use auth::{Actor, ActorCredential, Authenticator};
 pub use calls::CallDesk;
