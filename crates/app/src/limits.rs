@@ -18,22 +18,24 @@ pub enum LimitClass {
     Read,
     /// Changes.
     Mutation,
+    /// Top-ups that are begun.
+    Topup,
 }
 
 /// Limits by credential.
 pub struct RateLimits<K: Hash + Eq + Clone> {
-    classes: [Option<(u32, DefaultKeyedRateLimiter<K>)>; 3],
+    classes: [Option<(u32, DefaultKeyedRateLimiter<K>)>; 4],
     clock: DefaultClock,
 }
 
 impl<K: Hash + Eq + Clone> RateLimits<K> {
-    /// Limits of so many calls, reads and changes a minute; 0 = unlimited.
-    pub fn new(calls: u32, reads: u32, mutations: u32) -> Self {
+    /// Limits of so many calls, reads, changes and top-ups a minute; 0 = unlimited.
+    pub fn new(calls: u32, reads: u32, mutations: u32, topups: u32) -> Self {
         let class = |limit| {
             NonZeroU32::new(limit).map(|limit| (limit.get(), RateLimiter::keyed(Quota::per_minute(limit))))
         };
         Self {
-            classes: [class(calls), class(reads), class(mutations)],
+            classes: [class(calls), class(reads), class(mutations), class(topups)],
             clock: DefaultClock::default(),
         }
     }
@@ -43,11 +45,12 @@ impl<K: Hash + Eq + Clone> RateLimits<K> {
     /// # Errors
     /// `RATE_LIMITED`, with when to try again.
     pub fn check(&self, class: LimitClass, key: &K) -> Result<(), AppError> {
-        let [calls, reads, mutations] = &self.classes;
+        let [calls, reads, mutations, topups] = &self.classes;
         let limiter = match class {
             LimitClass::Call => calls,
             LimitClass::Read => reads,
             LimitClass::Mutation => mutations,
+            LimitClass::Topup => topups,
         };
         let Some((limit, limiter)) = limiter else {
             return Ok(());

@@ -13,6 +13,8 @@ use crate::run::Roles;
 const REFRESH: Duration = Duration::from_millis(500);
 /// How often the keys of end users' tokens are read again.
 const KEYS: Duration = Duration::from_secs(10);
+/// How often balances are compared with the thresholds of automatic top-ups.
+const AUTO_TOPUPS: Duration = Duration::from_secs(2);
 /// How often expired answers and idle rate limits are forgotten.
 const TIDY: Duration = Duration::from_mins(1);
 
@@ -41,6 +43,17 @@ pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) {
         Ok(())
     });
     if roles.worker {
+        let reconcile = Duration::from_secs(app.service.config.processor.sweep_secs.max(1));
+        spawn(app, stop, reconcile, |app| async move {
+            let swept = app.service.topups.sweep().await?;
+            if swept.failed > 0 {
+                tracing::warn!(swept.asked, swept.failed, "some top-ups could not be reconciled");
+            }
+            Ok(())
+        });
+        spawn(app, stop, AUTO_TOPUPS, |app| async move {
+            app.service.topups.begin_due().await.map(drop)
+        });
         spawn(app, stop, TIDY, |app| async move {
             sweeper::prune(&app.service.engine).await.map(drop)
         });

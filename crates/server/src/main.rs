@@ -10,14 +10,6 @@ mod http;
 mod identity;
 mod jobs;
 mod metrics;
-#[cfg_attr(
-    not(test),
-    expect(
-        dead_code,
-        unused_imports,
-        reason = "the routes that serve these pages come with the top-up desk"
-    )
-)]
 mod pages;
 mod run;
 mod service;

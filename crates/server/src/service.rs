@@ -11,13 +11,15 @@ use turnpike_app::limits::RateLimits;
 use turnpike_app::providers::{ModelEntry, ProviderEntry, Shelf, ToolEntry};
 use turnpike_app::reads::Reader;
 use turnpike_app::tokens::{KeyVault, VaultSettings};
+use turnpike_app::topups::{TopupDesk, TopupSettings};
 use turnpike_app::{AppSettings, Authenticator, CallDesk, Engine, Environment};
 use turnpike_core::access::KeyPepper;
 use turnpike_store::{PostgresOptions, PostgresStore, PriceRow, SqliteOptions, SqliteStore, Store};
+use turnpike_upstream::processor::{BuiltinProcessor, Processor, StripeProcessor, StripeSettings};
 use turnpike_upstream::{Provider, ProviderSettings, Secret};
 
 use crate::clock::SystemEnvironment;
-use crate::config::{Config, ConfigError, ModelConfig, ProviderConfig, StoreConfig};
+use crate::config::{Config, ConfigError, ModelConfig, ProcessorKind, ProviderConfig, StoreConfig};
 
 /// Why the service cannot be put together.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +65,9 @@ pub(crate) struct Service {
     pub(crate) authenticator: Authenticator,
     pub(crate) limits: RateLimits<LimitKey>,
     pub(crate) vault: Arc<KeyVault>,
+    pub(crate) topups: TopupDesk,
+    /// The built-in processor, when it is the one in use.
+    pub(crate) builtin: Option<Arc<BuiltinProcessor>>,
 }
 
 impl Service {
@@ -92,7 +97,16 @@ impl Service {
             settings.calls_per_minute,
             settings.reads_per_minute,
             settings.mutations_per_minute,
+            config.limits.topups_per_minute,
         );
+        let (processor, builtin) = processor(&config, &pepper)?;
+        let topup_settings = TopupSettings {
+            public_url: config.server.public_url.trim_end_matches('/').to_owned(),
+            rules: config.processor.quote_rules()?,
+            session_ms: config.processor.session_minutes.saturating_mul(60_000),
+            sweep_after_ms: config.processor.sweep_after_secs.saturating_mul(1000),
+        };
+        let topups = TopupDesk::new(store.clone(), environment.clone(), processor, topup_settings);
         let issuer = config.server.public_url.trim_end_matches('/').to_owned();
         let vault = VaultSettings {
             master: pepper.derive("signing keys"),
@@ -110,6 +124,8 @@ impl Service {
             admin: AdminDesk::new(store.clone(), environment.clone(), pepper.clone(), brand.clone()),
             authenticator: Authenticator::new(store.clone(), pepper, brand, vault.clone()),
             vault,
+            topups,
+            builtin,
             limits,
             engine,
             shelf,
@@ -117,6 +133,45 @@ impl Service {
             store,
             config,
         })
+    }
+}
+
+type Processors = (Option<Arc<dyn Processor>>, Option<Arc<BuiltinProcessor>>);
+
+/// The configured processor. The built-in one, at which nobody pays, works on loopback addresses only.
+fn processor(config: &Config, pepper: &KeyPepper) -> Result<Processors, SetupError> {
+    let section = &config.processor;
+    match section.kind {
+        ProcessorKind::Builtin => {
+            let loopback = config
+                .server
+                .listen
+                .parse::<std::net::SocketAddr>()
+                .is_ok_and(|address| address.ip().is_loopback());
+            if !loopback {
+                tracing::warn!("no payment processor: the built-in one works on loopback addresses only");
+                return Ok((None, None));
+            }
+            let secret = Secret::from(hex::encode(pepper.derive("builtin processor")));
+            let public_url = config.server.public_url.trim_end_matches('/');
+            let builtin = Arc::new(BuiltinProcessor::new(public_url, secret));
+            Ok((Some(builtin.clone()), Some(builtin)))
+        }
+        ProcessorKind::Stripe => {
+            let wanted = |name: &str| SetupError::Config(ConfigError(format!("processor.{name} is needed")));
+            let key = section.secret_key.read()?.ok_or_else(|| wanted("secret_key"))?;
+            let webhook = section
+                .webhook_secret
+                .read()?
+                .ok_or_else(|| wanted("webhook_secret"))?;
+            let mut secrets = vec![Secret::from(webhook)];
+            secrets.extend(section.webhook_secret_old.read()?.map(Secret::from));
+            let mut settings = StripeSettings::new(Secret::from(key), secrets);
+            settings.api_base.clone_from(&section.api_base);
+            let stripe =
+                StripeProcessor::new(settings).map_err(|error| SetupError::Other(error.to_string()))?;
+            Ok((Some(Arc::new(stripe)), None))
+        }
     }
 }
 

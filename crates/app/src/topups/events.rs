@@ -63,7 +63,11 @@ impl TopupDesk {
         };
         let Some((tenant, topup)) = found else {
             if event.report != Report::Nothing {
-                tracing::warn!(event = event.id, kind = event.kind, "an event of nothing known here");
+                tracing::warn!(
+                    event = event.id,
+                    kind = event.kind,
+                    "an event of nothing known here"
+                );
             }
             return Ok(Handled::Ignored);
         };
@@ -72,7 +76,8 @@ impl TopupDesk {
             Report::Nothing => {}
             Report::Payment(report) => {
                 let wrong_mode = self.wrong_mode(event.livemode);
-                self.apply_payment(tenant, &topup, report, Some(id), wrong_mode).await?;
+                self.apply_payment(tenant, &topup, report, Some(id), wrong_mode)
+                    .await?;
             }
             Report::Refund(report) => self.apply_refund(tenant, &topup, report, Some(id)).await?,
             Report::Dispute(report) => self.apply_dispute(tenant, &topup, report, Some(id)).await?,
@@ -84,7 +89,9 @@ impl TopupDesk {
     fn wrong_mode(&self, livemode: bool) -> Option<Arc<str>> {
         let expected = self.processor.as_ref().and_then(|processor| processor.livemode());
         match expected {
-            Some(expected) if expected != livemode => Some("the payment is of the other mode, test or live".into()),
+            Some(expected) if expected != livemode => {
+                Some("the payment is of the other mode, test or live".into())
+            }
             Some(_) | None => None,
         }
     }
@@ -96,9 +103,15 @@ impl TopupDesk {
         Ok(self.store.find_processor_ref(name).await?)
     }
 
-    async fn find_paid(&self, report: &reports::PaymentReport) -> Result<Option<(TenantId, Topup)>, AppError> {
+    async fn find_paid(
+        &self,
+        report: &reports::PaymentReport,
+    ) -> Result<Option<(TenantId, Topup)>, AppError> {
         // The processor's own name of the page comes first: a buyer cannot choose it.
-        for name in [&report.session, &report.reference, &report.payment].into_iter().flatten() {
+        for name in [&report.session, &report.reference, &report.payment]
+            .into_iter()
+            .flatten()
+        {
             if let Some((tenant, id)) = self.find_named(name).await? {
                 return self.load(tenant, id).await;
             }
@@ -139,7 +152,11 @@ impl TopupDesk {
         match self.submit(tenant, action, None).await {
             Ok(Outcome::Topup(topup)) => {
                 if let Some(reason) = &topup.review {
-                    tracing::error!(session = &*topup.session, reason = &**reason, "a top-up needs a person's review");
+                    tracing::error!(
+                        session = &*topup.session,
+                        reason = &**reason,
+                        "a top-up needs a person's review"
+                    );
                 }
                 Ok(Some(*topup))
             }
@@ -211,7 +228,11 @@ impl TopupDesk {
         event: Option<Arc<str>>,
     ) -> Result<(), AppError> {
         if report.currency != CURRENCY {
-            tracing::error!(refund = report.refund, currency = report.currency, "a refund in another currency");
+            tracing::error!(
+                refund = report.refund,
+                currency = report.currency,
+                "a refund in another currency"
+            );
             return Ok(());
         }
         let report = RefundReport {
@@ -244,7 +265,11 @@ impl TopupDesk {
         event: Option<Arc<str>>,
     ) -> Result<(), AppError> {
         if report.currency != CURRENCY {
-            tracing::error!(dispute = report.dispute, currency = report.currency, "a dispute in another currency");
+            tracing::error!(
+                dispute = report.dispute,
+                currency = report.currency,
+                "a dispute in another currency"
+            );
             return Ok(());
         }
         let report = DisputeReport {

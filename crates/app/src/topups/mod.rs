@@ -222,7 +222,9 @@ impl TopupDesk {
             .create_checkout(&self.checkout_of(&topup, tenant, &result_page))
             .await;
         fail_point!("after-session");
-        let topup = self.settle_creation(tenant.id, tenant.credits_per_dollar, topup, made).await?;
+        let topup = self
+            .settle_creation(tenant.id, tenant.credits_per_dollar, topup, made)
+            .await?;
         Ok(topup_view(&topup, tenant))
     }
 
@@ -245,7 +247,12 @@ impl TopupDesk {
                     .await
             }
             Err(ProcessorError::Refused { code, message }) => {
-                tracing::error!(session = &*topup.session, code, message, "the processor refused a session");
+                tracing::error!(
+                    session = &*topup.session,
+                    code,
+                    message,
+                    "the processor refused a session"
+                );
                 let report = TopupReport {
                     topup: (&topup).into(),
                     event: None,
@@ -316,7 +323,11 @@ impl TopupDesk {
         if *topup.session != *session {
             return Err(no_such_session());
         }
-        let tenant = self.store.find_tenant(tenant).await?.ok_or_else(no_such_session)?;
+        let tenant = self
+            .store
+            .find_tenant(tenant)
+            .await?
+            .ok_or_else(no_such_session)?;
         Ok((tenant, topup))
     }
 
@@ -377,8 +388,14 @@ impl TopupDesk {
         let size = usize::try_from(limit).unwrap_or(usize::MAX);
         let more = topups.len() > size;
         topups.truncate(size);
-        let next_cursor = topups.last().filter(|_| more).map(|last| last.session.to_string());
-        let topups = topups.iter().map(|topup| view::full_view(topup, tenant)).collect();
+        let next_cursor = topups
+            .last()
+            .filter(|_| more)
+            .map(|last| last.session.to_string());
+        let topups = topups
+            .iter()
+            .map(|topup| view::full_view(topup, tenant))
+            .collect();
         Ok(TopupPage { topups, next_cursor })
     }
 
@@ -444,14 +461,16 @@ fn cursor_invalid() -> AppError {
 
 fn quote_error(error: QuoteError) -> AppError {
     match error {
-        QuoteError::BelowMinimum { min } => {
-            AppError::new(ErrorCode::BelowMinimum, format!("the smallest top-up is {min} USD"))
-                .with("minUsd", min.to_string())
-        }
-        QuoteError::AboveMaximum { max } => {
-            AppError::new(ErrorCode::AboveMaximum, format!("the largest top-up is {max} USD"))
-                .with("maxUsd", max.to_string())
-        }
+        QuoteError::BelowMinimum { min } => AppError::new(
+            ErrorCode::BelowMinimum,
+            format!("the smallest top-up is {min} USD"),
+        )
+        .with("minUsd", min.to_string()),
+        QuoteError::AboveMaximum { max } => AppError::new(
+            ErrorCode::AboveMaximum,
+            format!("the largest top-up is {max} USD"),
+        )
+        .with("maxUsd", max.to_string()),
         QuoteError::Overflow => AppError::new(ErrorCode::ValidationError, "the amount is too large"),
     }
 }

@@ -11,7 +11,7 @@ use turnpike_core::ledger::topup::{Refund, RefundState, Topup};
 use turnpike_core::ledger::{Action, Command, Outcome};
 use turnpike_upstream::processor::{self as reports, ProcessorError};
 
-use super::{Repeatable, RefundRequest, TopupDesk, no_such_session, refund_view};
+use super::{RefundRequest, Repeatable, TopupDesk, no_such_session, refund_view};
 use crate::auth::Actor;
 use crate::error::AppError;
 
@@ -92,7 +92,12 @@ impl TopupDesk {
         match made {
             Ok(report) => self.apply_refund(tenant, topup, &report, None).await?,
             Err(ProcessorError::Refused { code, message }) => {
-                tracing::warn!(session = &*topup.session, code, message, "the processor refused a refund");
+                tracing::warn!(
+                    session = &*topup.session,
+                    code,
+                    message,
+                    "the processor refused a refund"
+                );
                 let report = RefundReport {
                     topup: topup.into(),
                     event: None,

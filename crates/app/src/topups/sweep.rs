@@ -113,7 +113,9 @@ impl TopupDesk {
                 // Nobody was given the page's address.
                 return self.end_unpaid(tenant, topup, PaymentState::Expired).await;
             }
-            let Some(owner) = self.store.find_tenant(tenant).await? else { return Ok(()) };
+            let Some(owner) = self.store.find_tenant(tenant).await? else {
+                return Ok(());
+            };
             let result_page = format!("{}/checkout/{}/result", self.settings.public_url, topup.session);
             let made = processor
                 .create_checkout(&self.checkout_of(topup, &owner, &result_page))
@@ -144,7 +146,10 @@ impl TopupDesk {
             method: None,
             failure: None,
         };
-        match self.submit(tenant, Action::TopupReport(Box::new(report)), None).await {
+        match self
+            .submit(tenant, Action::TopupReport(Box::new(report)), None)
+            .await
+        {
             Ok(_) | Err(SubmitError::Rejected(_)) => Ok(()),
             Err(SubmitError::Busy | SubmitError::Unavailable(_) | SubmitError::Unknown) => {
                 Err(AppError::unavailable())
@@ -157,7 +162,9 @@ impl TopupDesk {
     /// # Errors
     /// When the store does not answer.
     pub async fn begin_due(&self) -> Result<u64, AppError> {
-        let Some(processor) = &self.processor else { return Ok(0) };
+        let Some(processor) = &self.processor else {
+            return Ok(0);
+        };
         let mut begun: u64 = 0;
         for (id, auto) in self.store.list_auto_topups().await? {
             if auto.running.is_some() || auto.method.is_none() {
@@ -204,7 +211,10 @@ impl TopupDesk {
             claim: None,
         };
         // The threshold, the ceiling and "one at a time" are decided in the command.
-        match self.submit(tenant, Action::BeginAutoTopup(Box::new(new)), None).await {
+        match self
+            .submit(tenant, Action::BeginAutoTopup(Box::new(new)), None)
+            .await
+        {
             Ok(Outcome::Topup(topup)) => {
                 self.charge(processor, tenant, &topup, auto).await?;
                 Ok(true)

@@ -114,7 +114,11 @@ mod tests {
             check("https://shop.example/done?s={CHECKOUT_SESSION_ID}", &[]).unwrap(),
             "https://shop.example/done?s=cs_1"
         );
-        for good in ["http://localhost:3000/", "http://127.0.0.1/x", "http://[::1]:8080/"] {
+        for good in [
+            "http://localhost:3000/",
+            "http://127.0.0.1/x",
+            "http://[::1]:8080/",
+        ] {
             assert!(check(good, &[]).is_some(), "{good}");
         }
         assert!(check("https://Shop.example/", &["shop.example"]).is_some());

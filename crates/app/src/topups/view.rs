@@ -46,7 +46,10 @@ pub fn topup_view(topup: &Topup, tenant: &Tenant) -> Value {
         .metadata
         .as_deref()
         .and_then(|text| serde_json::from_str(text).ok());
-    let url = topup.checkout.as_ref().filter(|_| topup.state == TopupState::Open);
+    let url = topup
+        .checkout
+        .as_ref()
+        .filter(|_| topup.state == TopupState::Open);
     let bonus = quote.get("bonus").cloned();
     let mut shown = json!({
         "sessionId": topup.session,

@@ -141,7 +141,7 @@ pub(crate) fn call_context(app: &App, parts: &Parts, actor: Actor) -> Result<Cal
 }
 
 /// 1 to 255 visible ASCII characters, once.
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<Arc<str>>, ApiError> {
+pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<Arc<str>>, ApiError> {
     let code = ErrorCode::IdempotencyKeyInvalid;
     let Some(bytes) = single(headers, &IDEMPOTENCY_KEY, code)? else {
         return Ok(None);

@@ -3,11 +3,14 @@
 mod answer;
 mod body;
 mod caller;
+mod checkout;
 mod names;
 mod openapi;
 mod problem;
 mod routes;
+mod schemas_topups;
 mod serve;
+mod topups;
 mod wrap;
 
 use std::sync::Arc;

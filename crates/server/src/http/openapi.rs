@@ -32,6 +32,7 @@ pub(super) fn base() -> OpenApi {
             bearer("A secret or sandbox API key; server-side only"),
         )
         .security_scheme("dashboard", bearer("A dashboard session of a member"))
+        .security_scheme("endUserToken", bearer("A short-lived token of an end user"))
         .build();
     let info = InfoBuilder::new()
         .title("Turnpike")

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::extract::{FromRequestParts, Path, Query, Request, State};
 use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::{HeaderValue, StatusCode, header};
 use serde::Deserialize;
@@ -31,9 +32,11 @@ use super::caller::{authenticate, call_context, payer, sees_cost};
 use super::openapi::{self, Errors};
 use super::problem::ApiError;
 use super::wrap::{panicked, wrap};
+use super::{checkout, topups};
+use crate::pages::STYLESHEET_PATH;
 
-type AppState = State<Arc<App>>;
-type Answered = Result<Response, ApiError>;
+pub(super) type AppState = State<Arc<App>>;
+pub(super) type Answered = Result<Response, ApiError>;
 
 /// The documented routes.
 pub(super) fn documented() -> OpenApiRouter<Arc<App>> {
@@ -47,6 +50,14 @@ pub(super) fn documented() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(call))
         .routes(routes!(call_result))
         .routes(routes!(get_settings, put_settings))
+        .routes(routes!(topups::open_own))
+        .routes(routes!(topups::own_session))
+        .routes(routes!(topups::open_pool))
+        .routes(routes!(topups::list))
+        .routes(routes!(topups::session))
+        .routes(routes!(topups::refund))
+        .routes(routes!(topups::get_auto, topups::put_auto))
+        .routes(routes!(topups::processor_event))
         .routes(routes!(openapi_json))
         .routes(routes!(llms_txt))
         .routes(routes!(healthz))
@@ -57,6 +68,11 @@ pub(super) fn documented() -> OpenApiRouter<Arc<App>> {
 pub(crate) fn router(app: &Arc<App>) -> Router {
     let (router, _document) = documented().split_for_parts();
     router
+        .route("/checkout/{session}", get(checkout::show))
+        .route("/checkout/{session}/pay", post(checkout::pay))
+        .route("/checkout/{session}/decline", post(checkout::decline))
+        .route("/checkout/{session}/result", get(checkout::result))
+        .route(STYLESHEET_PATH, get(checkout::stylesheet))
         .fallback(not_found)
         .layer(CatchPanicLayer::custom(panicked))
         .layer(axum::middleware::from_fn_with_state(app.clone(), wrap))
@@ -68,7 +84,7 @@ async fn not_found() -> ApiError {
 }
 
 /// The parameters of a path; one that does not decode is no path of ours.
-struct Segments<T>(T);
+pub(super) struct Segments<T>(pub(super) T);
 
 impl<T, S> FromRequestParts<S> for Segments<T>
 where
@@ -85,7 +101,7 @@ where
     }
 }
 
-fn body_limits(app: &App) -> BodyLimits {
+pub(super) fn body_limits(app: &App) -> BodyLimits {
     let server = &app.service.config.server;
     BodyLimits {
         bytes: server.max_body_bytes,
@@ -184,20 +200,23 @@ async fn execute(
     }
 }
 
-async fn reading_actor(app: &App, request: Request) -> Result<(Actor, http::request::Parts), ApiError> {
+pub(super) async fn reading_actor(
+    app: &App,
+    request: Request,
+) -> Result<(Actor, http::request::Parts), ApiError> {
     let (parts, _body) = request.into_parts();
     let actor = authenticate(app, &parts, LimitClass::Read).await?;
     actor.require(Scope::TenantRead)?;
     Ok((actor, parts))
 }
 
-fn query<T: serde::de::DeserializeOwned>(parts: &http::request::Parts) -> Result<T, ApiError> {
+pub(super) fn query<T: serde::de::DeserializeOwned>(parts: &http::request::Parts) -> Result<T, ApiError> {
     Query::<T>::try_from_uri(&parts.uri)
         .map(|Query(query)| query)
         .map_err(|error| ApiError(AppError::invalid("query", error.body_text())))
 }
 
-fn no_store(body: &Value) -> Response {
+pub(super) fn no_store(body: &Value) -> Response {
     let mut response = Json(body).into_response();
     response
         .headers_mut()
@@ -233,14 +252,14 @@ struct LedgerQuery {
     external_user_id: Option<String>,
 }
 
-fn page_size(limit: Option<u32>) -> Result<u32, ApiError> {
+pub(super) fn page_size(limit: Option<u32>) -> Result<u32, ApiError> {
     match limit.unwrap_or(20) {
         limit @ 1..=100 => Ok(limit),
         _ => Err(ApiError(AppError::invalid("limit", "must be 1 to 100"))),
     }
 }
 
-fn payer_filter(external_user_id: Option<String>) -> Result<Option<Payer>, ApiError> {
+pub(super) fn payer_filter(external_user_id: Option<String>) -> Result<Option<Payer>, ApiError> {
     external_user_id
         .map(|text| ExternalUserId::parse(&text).map(Payer::EndUser))
         .transpose()

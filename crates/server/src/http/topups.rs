@@ -1,0 +1,235 @@
+//! Routes of top-ups: an end user's own, the pool's, refunds, automatic top-ups, and the processor's events.
+
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse as _, Response};
+use http::HeaderName;
+use http::request::Parts;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use turnpike_app::limits::LimitClass;
+use turnpike_app::topups::{RefundRequest, Repeatable, TopupRequest, auto_topup_choice};
+use turnpike_app::{Actor, AppError};
+use turnpike_core::access::Scope;
+use turnpike_core::errors::ErrorCode;
+
+use super::App;
+use super::body::{BodyLimits, read_json_body};
+use super::caller::{authenticate, idempotency_key};
+use super::openapi::Errors;
+use super::problem::ApiError;
+use super::routes::{
+    Answered, AppState, Segments, body_limits, no_store, page_size, payer_filter, query, reading_actor,
+};
+use super::schemas_topups as schemas;
+
+/// Largest event of a processor, in bytes.
+const MAX_EVENT_BYTES: usize = 512 * 1024;
+const STRIPE_SIGNATURE: HeaderName = HeaderName::from_static("stripe-signature");
+
+/// From where an administrative request came, for the audit log.
+fn origin(parts: &Parts) -> String {
+    format!("api {} {}", parts.method, parts.uri.path())
+}
+
+fn answer(members: Value) -> Response {
+    let mut body = json!({ "success": true });
+    if let (Some(body), Value::Object(members)) = (body.as_object_mut(), members) {
+        body.extend(members);
+    }
+    no_store(&body)
+}
+
+/// The actor of a change, its head and its raw body.
+async fn changing(
+    app: &App,
+    request: Request,
+    class: LimitClass,
+    may_be_empty: bool,
+) -> Result<(Actor, Parts, bytes::Bytes), ApiError> {
+    let (parts, body) = request.into_parts();
+    let actor = authenticate(app, &parts, class).await?;
+    let raw = read_json_body(&parts.headers, body, body_limits(app), may_be_empty).await?;
+    let raw = if raw.is_empty() { "{}".into() } else { raw };
+    Ok((actor, parts, raw))
+}
+
+fn repeatable(parts: &Parts, raw: bytes::Bytes) -> Result<Repeatable, ApiError> {
+    Ok(Repeatable {
+        route: format!("{} {}", parts.method, parts.uri.path()),
+        raw,
+        key: idempotency_key(&parts.headers)?,
+    })
+}
+
+/// Opens a checkout session that fills the end user's own balance.
+#[utoipa::path(
+    post, path = "/api/credits/me/topups", tag = "Top-ups", params(schemas::OwnHeaders),
+    request_body = schemas::TopupBody, security(("endUserToken" = [])),
+    responses((status = 200, description = "The checkout session", body = schemas::CheckoutSession), Errors)
+)]
+pub(super) async fn open_own(State(app): AppState, request: Request) -> Answered {
+    let (actor, parts, raw) = changing(&app, request, LimitClass::Topup, false).await?;
+    let body = TopupRequest::parse(&raw, false)?;
+    let repeat = repeatable(&parts, raw)?;
+    Ok(answer(app.service.topups.open_own(&actor, &body, &repeat).await?))
+}
+
+/// Shows a checkout session of the end user.
+#[utoipa::path(
+    get, path = "/api/credits/me/topups/{sessionId}", tag = "Top-ups",
+    params(("sessionId" = String, Path, description = "The session, `cs_…`"), schemas::OwnSession),
+    security(("endUserToken" = [])),
+    responses((status = 200, description = "The session", body = schemas::CheckoutSession), Errors)
+)]
+pub(super) async fn own_session(
+    State(app): AppState,
+    Segments(session): Segments<String>,
+    request: Request,
+) -> Answered {
+    let (parts, _body) = request.into_parts();
+    let actor = authenticate(&app, &parts, LimitClass::Read).await?;
+    Ok(answer(app.service.topups.own_session(&actor, &session).await?))
+}
+
+/// Opens a checkout session that fills the workspace's pool.
+#[utoipa::path(
+    post, path = "/api/credits/tenants/me/topups", tag = "Top-ups", params(schemas::IdempotencyHeader),
+    request_body = schemas::PoolTopupBody, security(("secretKey" = []), ("dashboard" = [])),
+    responses((status = 200, description = "The checkout session", body = schemas::CheckoutSession), Errors)
+)]
+pub(super) async fn open_pool(State(app): AppState, request: Request) -> Answered {
+    let (actor, parts, raw) = changing(&app, request, LimitClass::Topup, false).await?;
+    actor.require(Scope::CreditsMove)?;
+    let body = TopupRequest::parse(&raw, true)?;
+    let repeat = repeatable(&parts, raw)?;
+    Ok(answer(
+        app.service.topups.open_pool(&actor, &body, &repeat).await?,
+    ))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TopupQuery {
+    limit: Option<u32>,
+    cursor: Option<String>,
+    external_user_id: Option<String>,
+}
+
+/// Lists the workspace's top-ups, newest first.
+#[utoipa::path(
+    get, path = "/api/credits/topups", tag = "Top-ups", params(schemas::TopupParams),
+    security(("secretKey" = []), ("dashboard" = [])),
+    responses((status = 200, description = "A page of top-ups", body = schemas::TopupList), Errors)
+)]
+pub(super) async fn list(State(app): AppState, request: Request) -> Answered {
+    let (actor, parts) = reading_actor(&app, request).await?;
+    let query: TopupQuery = query(&parts)?;
+    let payer = payer_filter(query.external_user_id)?;
+    let limit = page_size(query.limit)?;
+    let page = app
+        .service
+        .topups
+        .list(&actor, payer, query.cursor.as_deref(), limit)
+        .await?;
+    Ok(no_store(
+        &json!({ "success": true, "data": page.topups, "next_cursor": page.next_cursor }),
+    ))
+}
+
+/// Shows a top-up of the workspace with its refunds and disputes.
+#[utoipa::path(
+    get, path = "/api/credits/topups/{sessionId}", tag = "Top-ups",
+    params(("sessionId" = String, Path, description = "The session, `cs_…`")),
+    security(("secretKey" = []), ("dashboard" = [])),
+    responses((status = 200, description = "The top-up", body = schemas::TopupRecord), Errors)
+)]
+pub(super) async fn session(
+    State(app): AppState,
+    Segments(session): Segments<String>,
+    request: Request,
+) -> Answered {
+    let (actor, _parts) = reading_actor(&app, request).await?;
+    Ok(answer(app.service.topups.session(&actor, &session).await?))
+}
+
+/// Refunds a top-up: a part of what was paid, or all that is left.
+#[utoipa::path(
+    post, path = "/api/credits/topups/{sessionId}/refunds", tag = "Top-ups",
+    params(("sessionId" = String, Path, description = "The session, `cs_…`"), schemas::IdempotencyHeader),
+    request_body = schemas::RefundBody, security(("secretKey" = []), ("dashboard" = [])),
+    responses((status = 200, description = "The refund", body = schemas::RefundRecord), Errors)
+)]
+pub(super) async fn refund(
+    State(app): AppState,
+    Segments(session): Segments<String>,
+    request: Request,
+) -> Answered {
+    let (actor, parts, raw) = changing(&app, request, LimitClass::Mutation, true).await?;
+    actor.require(Scope::CreditsMove)?;
+    let body = RefundRequest::parse(&raw)?;
+    let repeat = repeatable(&parts, raw)?;
+    if repeat.key.is_none() {
+        return Err(ApiError::new(
+            ErrorCode::IdempotencyKeyRequired,
+            "send an Idempotency-Key header with a refund",
+        ));
+    }
+    let refund = app
+        .service
+        .topups
+        .refund(&actor, &session, &body, &repeat, &origin(&parts))
+        .await?;
+    Ok(answer(refund))
+}
+
+/// Shows the workspace's automatic top-ups.
+#[utoipa::path(
+    get, path = "/api/credits/tenants/me/auto-topup", tag = "Top-ups",
+    security(("secretKey" = []), ("dashboard" = [])),
+    responses((status = 200, description = "The choice", body = schemas::AutoTopup), Errors)
+)]
+pub(super) async fn get_auto(State(app): AppState, request: Request) -> Answered {
+    let (actor, _parts) = reading_actor(&app, request).await?;
+    Ok(answer(app.service.topups.auto(&actor).await?))
+}
+
+/// Sets the workspace's automatic top-ups.
+#[utoipa::path(
+    put, path = "/api/credits/tenants/me/auto-topup", tag = "Top-ups", request_body = schemas::AutoTopupBody,
+    security(("secretKey" = []), ("dashboard" = [])),
+    responses((status = 200, description = "The choice", body = schemas::AutoTopup), Errors)
+)]
+pub(super) async fn put_auto(State(app): AppState, request: Request) -> Answered {
+    let (actor, parts, raw) = changing(&app, request, LimitClass::Mutation, false).await?;
+    actor.require(Scope::CreditsMove)?;
+    let choice = auto_topup_choice(&raw)?;
+    Ok(answer(
+        app.service
+            .topups
+            .set_auto(&actor, choice, &origin(&parts))
+            .await?,
+    ))
+}
+
+/// Takes a signed event of the payment processor. 2xx only once it is booked.
+#[utoipa::path(
+    post, path = "/api/credits/processor/events", tag = "Top-ups", params(schemas::SignatureHeader),
+    request_body(content = std::collections::BTreeMap<String, Value>, description = "The processor's event, as it signed it"),
+    responses((status = 200, description = "Booked, or nothing of ours", body = schemas::Received), Errors)
+)]
+pub(super) async fn processor_event(State(app): AppState, request: Request) -> Answered {
+    let (parts, body) = request.into_parts();
+    let limits = BodyLimits {
+        bytes: MAX_EVENT_BYTES,
+        ..body_limits(&app)
+    };
+    let signature = parts
+        .headers
+        .get(STRIPE_SIGNATURE)
+        .and_then(|value| value.to_str().ok())
+        .ok_or_else(|| ApiError(AppError::invalid("stripe-signature", "the event is not signed")))?
+        .to_owned();
+    let raw = read_json_body(&parts.headers, body, limits, false).await?;
+    app.service.topups.take_event(&raw, &signature).await?;
+    Ok(axum::Json(json!({ "received": true })).into_response())
+}
