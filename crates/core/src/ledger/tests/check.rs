@@ -85,6 +85,14 @@ fn count(topup: &Topup, bench: &Bench, sums: &mut Sums, wrong: &mut Vec<String>)
         ));
     }
     for dispute in &topup.disputes {
+        let due = dispute.parts.credits.get() + dispute.parts.bonus.get();
+        let holds = dispute.state == DisputeState::Open && !dispute.parked;
+        if holds && (dispute.held.get() < due) != dispute.froze.is_some() {
+            wrong.push(format!(
+                "top-up {}: an open dispute freezes for what it does not hold",
+                topup.id
+            ));
+        }
         let pending = matches!(dispute.state, DisputeState::Open | DisputeState::Warning);
         open[2] += i64::from(pending);
         unsettled |= pending;
@@ -107,6 +115,12 @@ fn count(topup: &Topup, bench: &Bench, sums: &mut Sums, wrong: &mut Vec<String>)
             continue;
         }
         let clawed = clawed.unwrap_or_default();
+        if clawed.is_short() != froze.is_some() {
+            wrong.push(format!(
+                "top-up {}: a debt freezes, and nothing else does",
+                topup.id
+            ));
+        }
         let (taken, short) = (clawed.taken, clawed.short);
         for (at, (part, took)) in [
             (parts.credits, taken.credits.get() + short.credits.get()),

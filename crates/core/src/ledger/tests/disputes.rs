@@ -167,6 +167,25 @@ fn a_dispute_and_a_refund_of_one_payment_never_take_twice() {
 }
 
 #[test]
+fn what_a_won_dispute_lets_go_and_is_spent_freezes_for_the_refund() {
+    let mut bench = Bench::new();
+    let topup = bench.paid(&user("alice"));
+    bench.spend(&user("alice"), 4_000_000);
+    bench.dispute(&topup, "dp_1", CENTS, Open);
+    bench.refund_told(&topup, "re_1", CENTS, RefundState::Succeeded);
+    bench.dispute(&topup, "dp_1", CENTS, Won);
+    assert_eq!(bench.figures(&user("alice")), (0, 0));
+    assert_eq!(bench.posted(AccountKind::Receivable), -4_000_000);
+    assert_eq!(bench.status(&user("alice")), AccountStatus::Frozen);
+    // And the other way round: the refund fails, and a second dispute finds what it let go spent.
+    bench.dispute(&topup, "dp_2", CENTS, Open);
+    bench.refund_told(&topup, "re_1", CENTS, RefundState::Failed);
+    assert_eq!(bench.figures(&user("alice")), (6_000_000, 6_000_000));
+    assert_eq!(bench.posted(AccountKind::Receivable), 0);
+    assert_eq!(bench.status(&user("alice")), AccountStatus::Frozen);
+}
+
+#[test]
 fn disputes_of_more_than_was_paid_still_move() {
     let mut bench = Bench::new();
     let topup = bench.paid(&user("alice"));
