@@ -131,7 +131,10 @@ impl Step<'_> {
         let Some(note) = &self.command.note else { return };
         if matches!(
             outcome,
-            Outcome::Existing(_) | Outcome::Retired { already: true, .. }
+            Outcome::Existing(_)
+                | Outcome::Revoked(0)
+                | Outcome::Frozen(false)
+                | Outcome::Retired { already: true, .. }
         ) {
             return;
         }
