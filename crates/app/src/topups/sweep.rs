@@ -74,6 +74,10 @@ impl TopupDesk {
                 continue;
             }
             match &refund.reference {
+                None if self.environment.now().since(refund.created_at) >= REPEATABLE_MS => {
+                    // Asked again now, it might be made a second time.
+                    tracing::error!(refund = %refund.id, "a refund's outcome is unknown: a person has to look");
+                }
                 None => self.push_refund(tenant, topup, refund).await.map(drop)?,
                 Some(reference) => {
                     if let Some(report) = answered(processor.find_refund(reference).await)? {
@@ -116,10 +120,7 @@ impl TopupDesk {
             let Some(owner) = self.store.find_tenant(tenant).await? else {
                 return Ok(());
             };
-            let result_page = format!("{}/checkout/{}/result", self.settings.public_url, topup.session);
-            let made = processor
-                .create_checkout(&self.checkout_of(topup, &owner, &result_page))
-                .await;
+            let made = processor.create_checkout(&self.checkout_of(topup, &owner)).await;
             return self
                 .settle_creation(tenant, owner.credits_per_dollar, topup.clone(), made)
                 .await
