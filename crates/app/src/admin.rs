@@ -153,6 +153,7 @@ impl AdminDesk {
                 Ok(tenant_view(&self.tenant(tenant).await?))
             }
             AdminRequest::TenantSettings { tenant, settings } => {
+                crate::settings::validate(&settings)?;
                 let before = self.tenant(tenant).await?;
                 let audit = self
                     .audit(tenant, "tenant.settings", tenant.to_string(), origin)

@@ -17,6 +17,7 @@ pub mod providers;
 pub mod reads;
 mod replay;
 mod sandbox;
+pub mod settings;
 mod settle;
 mod stream;
 pub mod sweeper;

@@ -11,6 +11,8 @@ use crate::run::Roles;
 
 /// Prices are read again this soon after they changed.
 const REFRESH: Duration = Duration::from_millis(500);
+/// How often the origins of pages that browsers may call from are read again.
+const ORIGINS: Duration = Duration::from_secs(5);
 /// How often the keys of end users' tokens are read again.
 const KEYS: Duration = Duration::from_secs(10);
 /// How often balances are compared with the thresholds of automatic top-ups.
@@ -33,6 +35,9 @@ pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) {
         KEYS,
         |app| async move { app.service.vault.refresh().await },
     );
+    spawn(app, stop, ORIGINS, |app| async move {
+        app.origins.refresh(&*app.service.store).await
+    });
     // A process also ends what it left itself, worker or not.
     let sweep_every = Duration::from_secs(app.service.config.calls.sweep_secs.max(1));
     spawn(app, stop, sweep_every, |app| async move {

@@ -11,8 +11,8 @@ use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{ExternalUserId, TenantId};
 use turnpike_core::ledger::Payer;
 
-use super::App;
 use super::problem::ApiError;
+use super::{App, cors};
 
 /// Longest bearer credential that is looked at.
 const MAX_BEARER: usize = 16 * 1024;
@@ -97,6 +97,7 @@ pub(crate) async fn authenticate(app: &App, parts: &Parts, class: LimitClass) ->
             })?;
         service.authenticator.member(&session.subject, chosen).await?
     };
+    cors::check(parts, &actor)?;
     service.limits.check(class, &actor.limit_key())?;
     Ok(actor)
 }

@@ -4,6 +4,7 @@ mod answer;
 mod body;
 mod caller;
 mod checkout;
+mod cors;
 mod names;
 mod openapi;
 mod problem;
@@ -16,6 +17,7 @@ mod wrap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+pub(crate) use cors::Origins;
 pub(crate) use names::HeaderNames;
 pub(crate) use openapi::document;
 pub(crate) use routes::router;
@@ -32,4 +34,5 @@ pub(crate) struct App {
     pub(crate) sessions: SessionVerifier,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) draining: AtomicBool,
+    pub(crate) origins: Origins,
 }
