@@ -103,7 +103,10 @@ impl Fields {
             None => Ok(Some(texts)),
             Some(at) => {
                 let path = format!("{name}/{at}");
-                Err(AppError::invalid(&path, "must be provider/endpoint or provider/*"))
+                Err(AppError::invalid(
+                    &path,
+                    "must be provider/endpoint or provider/*",
+                ))
             }
         }
     }
@@ -159,7 +162,9 @@ mod tests {
         for good in ["up/*", "up/chat-completions", "a-1/gpt-4.1", "o/org/model:free"] {
             assert!(is_pattern(good), "{good}");
         }
-        for bad in ["", "up", "up/", "/x", "*/*", "up/a*", "Up/x", "up/ x", "up/**", "-up/x"] {
+        for bad in [
+            "", "up", "up/", "/x", "*/*", "up/a*", "Up/x", "up/ x", "up/**", "-up/x",
+        ] {
             assert!(!is_pattern(bad), "{bad}");
         }
         assert!(!is_pattern(&format!("up/{}", "x".repeat(254))));
@@ -177,7 +182,12 @@ mod tests {
         ] {
             assert!(fields(body).unwrap().words("text", 3).is_err(), "{body}");
         }
-        for body in [r#"{"usd":1}"#, r#"{"usd":"-1"}"#, r#"{"usd":"1e3"}"#, r#"{"usd":"0.0000001"}"#] {
+        for body in [
+            r#"{"usd":1}"#,
+            r#"{"usd":"-1"}"#,
+            r#"{"usd":"1e3"}"#,
+            r#"{"usd":"0.0000001"}"#,
+        ] {
             assert!(fields(body).unwrap().usd("usd").is_err(), "{body}");
         }
         for body in [r#"{"count":-1}"#, r#"{"count":1.5}"#, r#"{"count":"1"}"#] {

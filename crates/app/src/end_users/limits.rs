@@ -65,7 +65,12 @@ impl EndUserDesk {
     ///
     /// # Errors
     /// `UNKNOWN_FIELD`, `VALIDATION_ERROR`, `TENANT_SUSPENDED`, `END_USER_RETIRED`.
-    pub async fn set_policy(&self, actor: &Actor, id: &ExternalUserId, raw: &[u8]) -> Result<Value, AppError> {
+    pub async fn set_policy(
+        &self,
+        actor: &Actor,
+        id: &ExternalUserId,
+        raw: &[u8],
+    ) -> Result<Value, AppError> {
         let rate = actor.tenant.credits_per_dollar;
         let policy = Arc::new(parse(raw, rate)?);
         require_active(&actor.tenant)?;
@@ -74,7 +79,10 @@ impl EndUserDesk {
             policy: policy.clone(),
         };
         let note = Note::new("end_user.policy", id.as_str()).after(json!(*policy));
-        match self.submit(actor, Action::SetPolicy(Box::new(change)), note).await? {
+        match self
+            .submit(actor, Action::SetPolicy(Box::new(change)), note)
+            .await?
+        {
             Outcome::PolicySet => Ok(view(&policy, rate)),
             other => Err(unexpected(&other)),
         }

@@ -292,7 +292,11 @@ impl EndUserDesk {
         let mut fields = Fields::parse(raw, &["reason"])?;
         let reason = fields.words("reason", MAX_REASON)?.unwrap_or_default();
         require_active(&actor.tenant)?;
-        let action = if frozen { "end_user.freeze" } else { "end_user.unfreeze" };
+        let action = if frozen {
+            "end_user.freeze"
+        } else {
+            "end_user.unfreeze"
+        };
         let note = Note::new(action, id.as_str()).after(json!({ "frozen": frozen, "reason": reason }));
         let change = SetFrozen {
             payer: Payer::EndUser(id.clone()),

@@ -3,11 +3,14 @@
 mod answer;
 mod body;
 mod caller;
+mod end_users;
 mod names;
 mod openapi;
 mod problem;
 mod routes;
+mod schemas_users;
 mod serve;
+mod tokens;
 mod wrap;
 
 use std::sync::Arc;

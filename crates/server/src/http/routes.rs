@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tower_http::catch_panic::CatchPanicLayer;
 use turnpike_app::admin::AdminRequest;
 use turnpike_app::limits::LimitClass;
+use turnpike_app::reads::BalanceView;
 use turnpike_app::{Actor, AppError};
 use turnpike_core::access::Scope;
 use turnpike_core::errors::ErrorCode;
@@ -31,9 +32,10 @@ use super::caller::{authenticate, call_context, payer, sees_cost};
 use super::openapi::{self, Errors};
 use super::problem::ApiError;
 use super::wrap::{panicked, wrap};
+use super::{end_users, tokens};
 
-type AppState = State<Arc<App>>;
-type Answered = Result<Response, ApiError>;
+pub(super) type AppState = State<Arc<App>>;
+pub(super) type Answered = Result<Response, ApiError>;
 
 /// The documented routes.
 pub(super) fn documented() -> OpenApiRouter<Arc<App>> {
@@ -47,6 +49,8 @@ pub(super) fn documented() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(call))
         .routes(routes!(call_result))
         .routes(routes!(get_settings, put_settings))
+        .merge(end_users::routes())
+        .merge(tokens::routes())
         .routes(routes!(openapi_json))
         .routes(routes!(llms_txt))
         .routes(routes!(healthz))
@@ -68,7 +72,7 @@ async fn not_found() -> ApiError {
 }
 
 /// The parameters of a path; one that does not decode is no path of ours.
-struct Segments<T>(T);
+pub(super) struct Segments<T>(pub(super) T);
 
 impl<T, S> FromRequestParts<S> for Segments<T>
 where
@@ -85,7 +89,7 @@ where
     }
 }
 
-fn body_limits(app: &App) -> BodyLimits {
+pub(super) fn body_limits(app: &App) -> BodyLimits {
     let server = &app.service.config.server;
     BodyLimits {
         bytes: server.max_body_bytes,
@@ -120,7 +124,7 @@ fn failed(app: &App, error: AppError) -> Response {
 #[utoipa::path(
     post, path = "/api/wrapped/credits/v1/chat/completions", tag = "Calls",
     params(openapi::CallHeaders), request_body = openapi::ChatCompletionRequest,
-    security(("secretKey" = [])),
+    security(("secretKey" = []), ("endUserToken" = [])),
     responses(
         (status = 200, description = "The provider's own JSON, or SSE with `stream: true`", content(
             (openapi::ChatCompletion = "application/json"), (String = "text/event-stream")),
@@ -145,7 +149,7 @@ async fn chat_completions(State(app): AppState, request: Request) -> Answered {
 
 /// Lists the models that can be called, with their prices.
 #[utoipa::path(
-    get, path = "/api/wrapped/credits/v1/models", tag = "Calls", security(("secretKey" = [])),
+    get, path = "/api/wrapped/credits/v1/models", tag = "Calls", security(("secretKey" = []), ("endUserToken" = [])),
     responses((status = 200, description = "An OpenAI model list", body = openapi::ModelList), Errors)
 )]
 async fn models(State(app): AppState, request: Request) -> Answered {
@@ -165,7 +169,7 @@ async fn models(State(app): AppState, request: Request) -> Answered {
     request_body(
         content = BTreeMap<String, Value>,
         description = "The tool's arguments, an object that fits its schema"),
-    security(("secretKey" = [])),
+    security(("secretKey" = []), ("endUserToken" = [])),
     responses((status = 200, description = "The tool's result", body = openapi::ToolResult), Errors)
 )]
 async fn execute(
@@ -184,20 +188,23 @@ async fn execute(
     }
 }
 
-async fn reading_actor(app: &App, request: Request) -> Result<(Actor, http::request::Parts), ApiError> {
+pub(super) async fn reading_actor(
+    app: &App,
+    request: Request,
+) -> Result<(Actor, http::request::Parts), ApiError> {
     let (parts, _body) = request.into_parts();
     let actor = authenticate(app, &parts, LimitClass::Read).await?;
     actor.require(Scope::TenantRead)?;
     Ok((actor, parts))
 }
 
-fn query<T: serde::de::DeserializeOwned>(parts: &http::request::Parts) -> Result<T, ApiError> {
+pub(super) fn query<T: serde::de::DeserializeOwned>(parts: &http::request::Parts) -> Result<T, ApiError> {
     Query::<T>::try_from_uri(&parts.uri)
         .map(|Query(query)| query)
         .map_err(|error| ApiError(AppError::invalid("query", error.body_text())))
 }
 
-fn no_store(body: &Value) -> Response {
+pub(super) fn no_store(body: &Value) -> Response {
     let mut response = Json(body).into_response();
     response
         .headers_mut()
@@ -215,14 +222,15 @@ async fn balance(State(app): AppState, request: Request) -> Answered {
     let (actor, parts) = reading_actor(&app, request).await?;
     let payer = payer(&app, &parts.headers)?;
     let balance = app.service.reader.balance(&actor, &payer).await?;
-    Ok(no_store(&json!({
-        "success": true,
-        "usd": balance.usd,
-        "credits": balance.credits,
-        "availableUsd": balance.available_usd,
-        "reservedUsd": balance.reserved_usd,
-        "denomination": { "creditsPerDollar": balance.credits_per_dollar },
-    })))
+    Ok(shown_balance(&balance))
+}
+
+pub(super) fn shown_balance(balance: &BalanceView) -> Response {
+    let mut body = balance.members();
+    if let Some(members) = body.as_object_mut() {
+        members.insert("success".to_owned(), json!(true));
+    }
+    no_store(&body)
 }
 
 #[derive(Deserialize)]
@@ -233,7 +241,7 @@ struct LedgerQuery {
     external_user_id: Option<String>,
 }
 
-fn page_size(limit: Option<u32>) -> Result<u32, ApiError> {
+pub(super) fn page_size(limit: Option<u32>) -> Result<u32, ApiError> {
     match limit.unwrap_or(20) {
         limit @ 1..=100 => Ok(limit),
         _ => Err(ApiError(AppError::invalid("limit", "must be 1 to 100"))),
