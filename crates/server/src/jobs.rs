@@ -20,6 +20,9 @@ const AUTO_TOPUPS: Duration = Duration::from_secs(2);
 /// How often expired answers and idle rate limits are forgotten.
 const TIDY: Duration = Duration::from_mins(1);
 
+/// How long the row of an end user's token outlives it: longer than any call that was asked with it.
+const TOKENS_KEPT_MS: i64 = 2 * 86_400_000;
+
 /// Starts the loops of this process: prices and rate limits wherever calls are served, the rest on workers.
 pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) {
     spawn(app, stop, REFRESH, |app| async move {
@@ -27,6 +30,7 @@ pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) {
     });
     spawn(app, stop, TIDY, |app| async move {
         app.service.limits.tidy();
+        app.service.end_users.tidy();
         Ok(())
     });
     spawn(
@@ -61,6 +65,11 @@ pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) {
         });
         spawn(app, stop, TIDY, |app| async move {
             sweeper::prune(&app.service.engine).await.map(drop)
+        });
+        spawn(app, stop, TIDY, |app| async move {
+            let before = app.service.environment.now().plus_millis(-TOKENS_KEPT_MS);
+            app.service.store.prune_tokens(before).await?;
+            Ok(())
         });
     }
 }

@@ -295,7 +295,7 @@ impl Account {
 }
 
 /// A settled balance and the part of it that is set aside.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Balance {
     /// Settled balance.
     pub posted: Micros,

@@ -8,7 +8,10 @@ use uuid::Uuid;
 
 use super::account::{Account, AccountKey, AccountKind, AccountStatus, Balance, Payer, TenantStatus};
 use super::books::{Books, TenantHead};
-use super::command::{Action, AuditEntry, AuditNote, Command, Grant, GrantSource, Move, NewClaim, Outcome};
+use super::command::{
+    Action, AuditEntry, AuditNote, Command, Grant, GrantSource, MOVE_KEPT_MS, Move, MoveReceipt, NewClaim,
+    Outcome, OutcomeKind, StoredOutcome,
+};
 use super::event::{Event, EventType};
 use super::hold::Claim;
 use super::policy::EndUser;
@@ -350,10 +353,9 @@ impl Step<'_> {
         }
         self.active_tenant()?;
         let user = Payer::EndUser(moved.end_user.clone());
-        if moved.to_end_user {
-            self.ensure_end_user(&user)?;
-        } else if self.end_user(&moved.end_user)?.is_none() {
-            return Err(Rejection::UnknownEndUser);
+        match self.end_user(&moved.end_user)? {
+            None if !moved.to_end_user => return Err(Rejection::UnknownEndUser),
+            _ => self.ensure_end_user(&user)?,
         }
         let (from, to, cause) = if moved.to_end_user {
             (Payer::Pool, user.clone(), Cause::Allocate)
@@ -382,11 +384,22 @@ impl Step<'_> {
         let balance_of = |payer: &Payer| -> Result<Balance, Rejection> {
             Ok(self.account(&payer.account(self.command.tenant))?.balance())
         };
-        Ok(Outcome::Moved {
+        let receipt = MoveReceipt {
             transfer,
+            amount: moved.amount,
             pool: balance_of(&Payer::Pool)?,
             end_user: balance_of(&user)?,
-        })
+        };
+        if moved.claim.is_some() {
+            let outcome = StoredOutcome {
+                kind: OutcomeKind::Success,
+                body: Some(json!(receipt).to_string().into()),
+                expires_at: self.command.at.plus_millis(MOVE_KEPT_MS),
+            };
+            let subject = CallId(self.command.id.0);
+            self.books.outcomes.push((self.command.tenant, subject, outcome));
+        }
+        Ok(Outcome::Moved(receipt))
     }
 }
 

@@ -5,12 +5,15 @@ mod body;
 mod caller;
 mod checkout;
 mod cors;
+mod end_users;
 mod names;
 mod openapi;
 mod problem;
 mod routes;
 mod schemas_topups;
+mod schemas_users;
 mod serve;
+mod tokens;
 mod topups;
 mod wrap;
 

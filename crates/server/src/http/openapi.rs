@@ -32,7 +32,10 @@ pub(super) fn base() -> OpenApi {
             bearer("A secret or sandbox API key; server-side only"),
         )
         .security_scheme("dashboard", bearer("A dashboard session of a member"))
-        .security_scheme("endUserToken", bearer("A short-lived token of an end user"))
+        .security_scheme(
+            "endUserToken",
+            bearer("A token of an end user; with X-Svc-Session-Id when it is bound to a session"),
+        )
         .build();
     let info = InfoBuilder::new()
         .title("Turnpike")
