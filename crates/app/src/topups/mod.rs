@@ -114,6 +114,13 @@ impl TopupDesk {
         })
     }
 
+    /// A public session id: whoever knows it may pay, so it is 128 random bits.
+    fn new_session(&self) -> Arc<str> {
+        let random = self.environment.random_32();
+        let (half, _) = random.split_at(16);
+        format!("cs_{}", hex::encode(half)).into()
+    }
+
     async fn submit(
         &self,
         tenant: TenantId,
@@ -188,7 +195,7 @@ impl TopupDesk {
         let tenant = &actor.tenant;
         require_active(tenant)?;
         let processor = self.processor()?;
-        let session: Arc<str> = format!("cs_{}", hex::encode(self.environment.random_32())).into();
+        let session: Arc<str> = self.new_session();
         let amount = request.amount(tenant)?;
         let is_pool = payer == Payer::Pool;
         let rules = self.rules_of(tenant);

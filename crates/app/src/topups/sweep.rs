@@ -199,7 +199,7 @@ impl TopupDesk {
         let now = self.environment.now();
         let new = NewTopup {
             id: TopupId(self.environment.new_id()),
-            session: format!("cs_{}", hex::encode(self.environment.random_32())).into(),
+            session: self.new_session(),
             owner: None,
             source: TopupSource::AutoReload,
             terms: view::terms(&quoted, owner.credits_per_dollar),

@@ -34,7 +34,7 @@ use super::openapi::{self, Errors};
 use super::problem::ApiError;
 use super::wrap::{panicked, wrap};
 use super::{checkout, end_users, tokens, topups};
-use crate::pages::STYLESHEET_PATH;
+use crate::pages::{ICON_PATH, STYLESHEET_PATH};
 
 pub(super) type AppState = State<Arc<App>>;
 pub(super) type Answered = Result<Response, ApiError>;
@@ -76,6 +76,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .route("/checkout/{session}/decline", post(checkout::decline))
         .route("/checkout/{session}/result", get(checkout::result))
         .route(STYLESHEET_PATH, get(checkout::stylesheet))
+        .route(ICON_PATH, get(checkout::icon))
         .fallback(not_found)
         .layer(CatchPanicLayer::custom(panicked))
         .layer(axum::middleware::from_fn_with_state(app.clone(), wrap))
