@@ -137,10 +137,10 @@ impl Service {
     }
 }
 
-type Processors = (Option<Arc<dyn Processor>>, Option<Arc<BuiltinProcessor>>);
+pub(crate) type Processors = (Option<Arc<dyn Processor>>, Option<Arc<BuiltinProcessor>>);
 
 /// The configured processor. The built-in one, at which nobody pays, works on loopback addresses only.
-fn processor(config: &Config, pepper: &KeyPepper) -> Result<Processors, SetupError> {
+pub(crate) fn processor(config: &Config, pepper: &KeyPepper) -> Result<Processors, SetupError> {
     let section = &config.processor;
     match section.kind {
         ProcessorKind::Builtin => {
