@@ -335,11 +335,35 @@ impl Step<'_> {
             })?
             .ok_or(Rejection::NotPositive)?;
         let account = self.account(&to)?;
+        self.emit_granted(grant, account.posted, transfer)?;
         self.emit_balance_changed(&grant.to, before, account.posted, Cause::Grant, transfer)?;
         Ok(Outcome::Granted {
             transfer,
             balance: account.balance(),
         })
+    }
+
+    /// Tells of credits that arrived without a checkout session, with the members of every top-up's event.
+    fn emit_granted(&mut self, grant: &Grant, balance: Micros, entry: TransferId) -> Result<(), Rejection> {
+        let rate = self.tenant()?.credits_per_dollar;
+        let data = object([
+            ("amountUsd", json!(grant.amount)),
+            ("balanceUsd", json!(balance)),
+            ("source", json!(grant.source)),
+            ("metadata", json!({})),
+            ("bonusUsd", json!(Micros::ZERO)),
+            ("sessionId", json!(null)),
+            ("feeUsd", json!(Micros::ZERO)),
+            ("amountCredits", json!(rate.credits(grant.amount))),
+            ("balanceCredits", json!(rate.credits(balance))),
+        ]);
+        let reference = entry.to_string();
+        self.emit(
+            EventType::TopupCompleted,
+            grant.to.external_user_id(),
+            &reference,
+            data,
+        )
     }
 
     fn move_between(&mut self, moved: &Move) -> Result<Outcome, Rejection> {

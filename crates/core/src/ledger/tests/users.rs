@@ -175,7 +175,7 @@ fn retirement_ends_everything_at_once_and_only_once() {
         })
     };
     assert_eq!(bench.run(moved(true)), Err(over));
-    assert_eq!(bench.run(moved(false)), Err(Rejection::AccountFrozen));
+    assert_eq!(bench.run(moved(false)), Err(Rejection::EndUserRetired));
 }
 
 #[test]
