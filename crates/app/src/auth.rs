@@ -312,7 +312,11 @@ impl Authenticator {
         let claims = self.vault.verify(bearer, now).await?;
         tokens::check_session(&claims, session)?;
         let id = TokenId(claims.jti);
-        let fresh = |cached: &CachedToken| (0..CACHE_MS).contains(&now.since(cached.at));
+        let fresh = |cached: &CachedToken| {
+            (0..CACHE_MS).contains(&now.since(cached.at))
+                && cached.token.owner == claims.sub
+                && cached.tenant.id == claims.tid
+        };
         let cached = match self.tokens.get(&id).filter(fresh) {
             Some(cached) => cached,
             None => self.load_token(&claims, id, now).await?,

@@ -78,14 +78,14 @@ impl EndUserDesk {
             end_user: id.clone(),
             policy: policy.clone(),
         };
-        let note = Note::new("end_user.policy", id.as_str()).after(json!(*policy));
-        match self
+        let note = Note::new("end_user.policy", id.as_str()).after(&json!(*policy));
+        let done = self
             .submit(actor, Action::SetPolicy(Box::new(change)), note)
-            .await?
-        {
-            Outcome::PolicySet => Ok(view(&policy, rate)),
-            other => Err(unexpected(&other)),
-        }
+            .await?;
+        let Outcome::PolicySet = done else {
+            return Err(unexpected(&done));
+        };
+        Ok(view(&policy, rate))
     }
 }
 

@@ -111,7 +111,7 @@ impl EndUserDesk {
         };
         let token = self.vault.mint(&claims)?;
         let session_bound = wanted.session.is_some();
-        let note = Note::new("token.mint", id.as_str()).after(json!({
+        let note = Note::new("token.mint", id.as_str()).after(&json!({
             "jti": jti, "expiresAt": expires_at, "scopes": wanted.scopes, "sessionBound": session_bound,
             "maxSpendUsd": wanted.max_spend, "tools": wanted.tools,
         }));
@@ -128,13 +128,14 @@ impl EndUserDesk {
             },
         };
         // Only a token with a row works, so what is not committed was never given out.
-        match self.submit(actor, Action::MintToken(Box::new(row)), note).await? {
-            Outcome::Minted => Ok(json!({
-                "success": true, "token": token, "tokenType": "Bearer", "expiresAt": expires_at,
-                "externalUserId": id, "jti": jti, "sessionBound": session_bound,
-            })),
-            other => Err(unexpected(&other)),
-        }
+        let done = self.submit(actor, Action::MintToken(Box::new(row)), note).await?;
+        let Outcome::Minted = done else {
+            return Err(unexpected(&done));
+        };
+        Ok(json!({
+            "success": true, "token": token, "tokenType": "Bearer", "expiresAt": expires_at,
+            "externalUserId": id, "jti": jti, "sessionBound": session_bound,
+        }))
     }
 
     /// Revokes one of an end user's tokens, or all of them; says how many worked until now.
@@ -156,14 +157,15 @@ impl EndUserDesk {
             owner: id.clone(),
             only,
         };
-        let note = Note::new("token.revoke", id.as_str()).after(json!({ "jti": only }));
-        match self.submit(actor, Action::RevokeTokens(revoke), note).await? {
-            Outcome::Revoked(count) => Ok(count),
-            other => Err(unexpected(&other)),
-        }
+        let note = Note::new("token.revoke", id.as_str()).after(&json!({ "jti": only }));
+        let done = self.submit(actor, Action::RevokeTokens(revoke), note).await?;
+        let Outcome::Revoked(count) = done else {
+            return Err(unexpected(&done));
+        };
+        Ok(count)
     }
 
-    /// The scopes and state of an end user who presents a token.
+    /// Who presents a token, and where that end user stands.
     ///
     /// # Errors
     /// `CREDENTIAL_KIND_NOT_ALLOWED`, `INSUFFICIENT_SCOPE`, `END_USER_NOT_FOUND`.

@@ -98,7 +98,7 @@ impl Note {
         }
     }
 
-    fn after(mut self, after: Value) -> Self {
+    fn after(mut self, after: &Value) -> Self {
         self.after = Some(after.to_string().into());
         self
     }
@@ -240,7 +240,7 @@ impl EndUserDesk {
             Direction::Allocate => Note::new("credits.allocate", id.as_str()),
             Direction::Deallocate => Note::new("credits.deallocate", id.as_str()),
         };
-        let note = note.after(json!({ "usd": amount, "reference": reference }));
+        let note = note.after(&json!({ "usd": amount, "reference": reference }));
         let action = Action::Move(Move {
             end_user: id.clone(),
             to_end_user: direction == Direction::Allocate,
@@ -248,10 +248,13 @@ impl EndUserDesk {
             reference: reference.into(),
             claim: Some(claim(tenant.id, &Payer::Pool, &route, raw, key)),
         });
-        let (receipt, replayed) = match self.submit(actor, action, note).await.map_err(about_a_move)? {
-            Outcome::Moved(receipt) => (receipt, false),
-            Outcome::Existing(subject) => (self.stored_receipt(actor, subject).await?, true),
-            other => return Err(unexpected(&other)),
+        let done = self.submit(actor, action, note).await.map_err(about_a_move)?;
+        let (receipt, replayed) = if let Outcome::Moved(receipt) = done {
+            (receipt, false)
+        } else if let Outcome::Existing(subject) = done {
+            (self.stored_receipt(actor, subject).await?, true)
+        } else {
+            return Err(unexpected(&done));
         };
         let rate = tenant.credits_per_dollar;
         let body = json!({
@@ -297,16 +300,17 @@ impl EndUserDesk {
         } else {
             "end_user.unfreeze"
         };
-        let note = Note::new(action, id.as_str()).after(json!({ "frozen": frozen, "reason": reason }));
+        let note = Note::new(action, id.as_str()).after(&json!({ "frozen": frozen, "reason": reason }));
         let change = SetFrozen {
             payer: Payer::EndUser(id.clone()),
             frozen,
             reason: reason.into(),
         };
-        match self.submit(actor, Action::SetFrozen(change), note).await? {
-            Outcome::Frozen(changed) => Ok(changed),
-            other => Err(unexpected(&other)),
-        }
+        let done = self.submit(actor, Action::SetFrozen(change), note).await?;
+        let Outcome::Frozen(changed) = done else {
+            return Err(unexpected(&done));
+        };
+        Ok(changed)
     }
 
     /// Retires an end user for good: only when nothing is left and nothing is open (specification 2.10, 3).
@@ -317,24 +321,26 @@ impl EndUserDesk {
         require_active(&actor.tenant)?;
         let note = Note::new("end_user.retire", id.as_str());
         let retire = Retire { end_user: id.clone() };
-        match self.submit(actor, Action::Retire(retire), note).await? {
-            Outcome::Retired {
-                already,
-                revoked_tokens,
-                policy_reset,
-            } => Ok(json!({
-                "success": true,
-                "externalUserId": id,
-                "retired": true,
-                "alreadyRetired": already,
-                "accountId": Payer::EndUser(id.clone()).account(actor.tenant.id).id(),
-                "revokedTokens": revoked_tokens,
-                "revokedAgentConnections": 0,
-                "canceledApprovals": 0,
-                "policyReset": policy_reset,
-            })),
-            other => Err(unexpected(&other)),
-        }
+        let done = self.submit(actor, Action::Retire(retire), note).await?;
+        let Outcome::Retired {
+            already,
+            revoked_tokens,
+            policy_reset,
+        } = done
+        else {
+            return Err(unexpected(&done));
+        };
+        Ok(json!({
+            "success": true,
+            "externalUserId": id,
+            "retired": true,
+            "alreadyRetired": already,
+            "accountId": Payer::EndUser(id.clone()).account(actor.tenant.id).id(),
+            "revokedTokens": revoked_tokens,
+            "revokedAgentConnections": 0,
+            "canceledApprovals": 0,
+            "policyReset": policy_reset,
+        }))
     }
 }
 

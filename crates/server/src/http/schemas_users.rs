@@ -207,6 +207,10 @@ pub(super) struct FreezeResult {
 /// What a retirement did (specification 2.10).
 #[derive(ToSchema)]
 #[schema(rename_all = "camelCase")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the members that the specification names"
+)]
 pub(super) struct Retirement {
     success: bool,
     external_user_id: String,

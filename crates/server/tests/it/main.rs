@@ -26,6 +26,7 @@
 
 mod harness;
 
+mod allocations;
 mod auth;
 mod bypass;
 #[cfg(feature = "failpoints")]
@@ -36,12 +37,15 @@ mod kills;
 mod lifecycle;
 mod matrix;
 mod money;
+mod policies;
 mod retention;
+mod retirement;
 mod sandbox;
 mod secrets;
 mod settlement;
 mod shared;
 mod streams;
+mod tokens;
 mod transport;
 mod upstream_faults;
 mod upstream_headers;

@@ -3,6 +3,7 @@
 mod client;
 mod config;
 mod database;
+pub mod people;
 mod raw;
 mod service;
 mod site;
