@@ -88,9 +88,15 @@ impl Fields {
 
     /// An integer of zero or more.
     pub(super) fn count(&mut self, name: &str) -> Result<Option<u64>, AppError> {
-        let wrong = || AppError::invalid(name, "must be an integer of 0 or more");
+        let wrong = || {
+            AppError::invalid(
+                name,
+                "must be an integer of 0 or more that fits 64 bits with a sign",
+            )
+        };
+        let count = |value: Value| value.as_i64().and_then(|count| u64::try_from(count).ok());
         self.take(name)
-            .map(|value| value.as_u64().ok_or_else(wrong))
+            .map(|value| count(value).ok_or_else(wrong))
             .transpose()
     }
 
@@ -190,7 +196,12 @@ mod tests {
         ] {
             assert!(fields(body).unwrap().usd("usd").is_err(), "{body}");
         }
-        for body in [r#"{"count":-1}"#, r#"{"count":1.5}"#, r#"{"count":"1"}"#] {
+        for body in [
+            r#"{"count":-1}"#,
+            r#"{"count":1.5}"#,
+            r#"{"count":"1"}"#,
+            r#"{"count":9223372036854775808}"#,
+        ] {
             assert!(fields(body).unwrap().count("count").is_err(), "{body}");
         }
         for body in [r#"{"slugs":"a/b"}"#, r#"{"slugs":[1]}"#, r#"{"slugs":["a"]}"#] {
