@@ -1,3 +1,5 @@
+//! The built-in processor: its pages, callbacks and saved methods.
+
 use super::*;
 use crate::processor::{Report, SignatureError};
 

@@ -1,3 +1,5 @@
+//! Stripe's events: each published object, and those that are malformed.
+
 use std::fs;
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Our requests as forms, held against Stripe's published schemas.
+
 use std::fs;
 
 use serde_json::{Map, Value};
