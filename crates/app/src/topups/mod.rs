@@ -194,7 +194,6 @@ impl TopupDesk {
         let rules = self.rules_of(tenant);
         let quoted = quote(amount, &rules, is_pool).map_err(quote_error)?;
         let hosts = &tenant.settings.topups.url_hosts;
-        let result_page = format!("{}/checkout/{session}/result", self.settings.public_url);
         let now = self.environment.now();
         let new = NewTopup {
             id: TopupId(self.environment.new_id()),
@@ -218,9 +217,7 @@ impl TopupDesk {
         if topup.checkout.is_some() || topup.state != TopupState::Open {
             return Ok(topup_view(&topup, tenant));
         }
-        let made = processor
-            .create_checkout(&self.checkout_of(&topup, tenant, &result_page))
-            .await;
+        let made = processor.create_checkout(&self.checkout_of(&topup, tenant)).await;
         fail_point!("after-session");
         let topup = self
             .settle_creation(tenant.id, tenant.credits_per_dollar, topup, made)
@@ -283,8 +280,10 @@ impl TopupDesk {
         }
     }
 
-    fn checkout_of(&self, topup: &Topup, tenant: &Tenant, result_page: &str) -> NewCheckout {
-        let to = |url: &Option<Arc<str>>| url.as_deref().unwrap_or(result_page).to_owned();
+    /// The page of `topup`. It follows from the row alone, so that a repeat asks for the same.
+    fn checkout_of(&self, topup: &Topup, tenant: &Tenant) -> NewCheckout {
+        let result_page = format!("{}/checkout/{}/result", self.settings.public_url, topup.session);
+        let to = |url: &Option<Arc<str>>| url.as_deref().unwrap_or(&result_page).to_owned();
         let credits = tenant.credits_per_dollar.credits(topup.terms.credits);
         NewCheckout {
             attempt: topup.id.to_string(),

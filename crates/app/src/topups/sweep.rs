@@ -116,10 +116,7 @@ impl TopupDesk {
             let Some(owner) = self.store.find_tenant(tenant).await? else {
                 return Ok(());
             };
-            let result_page = format!("{}/checkout/{}/result", self.settings.public_url, topup.session);
-            let made = processor
-                .create_checkout(&self.checkout_of(topup, &owner, &result_page))
-                .await;
+            let made = processor.create_checkout(&self.checkout_of(topup, &owner)).await;
             return self
                 .settle_creation(tenant, owner.credits_per_dollar, topup.clone(), made)
                 .await
@@ -244,6 +241,11 @@ impl TopupDesk {
         };
         match processor.charge(&charge).await {
             Ok(report) => self.apply_payment(tenant, topup, &report, None, None).await,
+            // Begun with another method than is saved now: it may have been charged, and its event tells.
+            Err(ProcessorError::Refused { code, .. }) if code == "idempotency_error" => {
+                tracing::error!(%tenant, session = &*topup.session, "the saved method changed under a charge");
+                Ok(())
+            }
             Err(ProcessorError::Refused { code, message }) => {
                 tracing::warn!(%tenant, code, message, "an automatic top-up was refused");
                 self.end_unpaid(tenant, topup, PaymentState::Failed).await
