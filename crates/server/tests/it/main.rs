@@ -27,7 +27,9 @@
 mod harness;
 
 mod auth;
+mod auto_topups;
 mod bypass;
+mod checkout_pages;
 #[cfg(feature = "failpoints")]
 mod crash;
 mod end_users;
@@ -35,13 +37,22 @@ mod idempotency;
 mod kills;
 mod lifecycle;
 mod matrix;
+mod me_topups;
 mod money;
+mod processor_events;
 mod retention;
 mod sandbox;
 mod secrets;
 mod settlement;
 mod shared;
 mod streams;
+#[cfg(feature = "failpoints")]
+mod topup_crashes;
+mod topup_disputes;
+mod topup_faults;
+mod topup_quotes;
+mod topup_refunds;
+mod topup_requests;
 mod transport;
 mod upstream_faults;
 mod upstream_headers;

@@ -5,10 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use http::Method;
 use serde_json::json;
 
-use crate::harness::{CHAT, Client, Reply, Site, Store, TOOL, chat};
+use crate::harness::payments::{EVENTS, POOL_TOPUPS, TOPUPS};
+use crate::harness::{CHAT, Client, Reply, Setup, Store, TOOL, chat};
 use crate::on_both_stores;
 
 on_both_stores!(every_route_demands_what_its_row_says);
+
+const OWN_TOPUPS: &str = "/api/credits/me/topups";
+const AUTO_TOPUP: &str = "/api/credits/tenants/me/auto-topup";
 
 /// What a route demands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +23,10 @@ enum Access {
     Calling,
     /// A scope, held by a key or by a member's role.
     Scope(&'static str),
+    /// An end user's token.
+    EndUser,
+    /// No credential but the processor's signature on the body.
+    Signed,
 }
 
 /// A documented route, a path that exercises it, and what it demands.
@@ -38,6 +46,7 @@ fn rows() -> Vec<Row> {
         access,
     };
     let read = Access::Scope("tenant:read");
+    let move_credits = Access::Scope("credits:move");
     vec![
         row(Method::POST, CHAT, CHAT, Access::Calling),
         row(
@@ -79,6 +88,30 @@ fn rows() -> Vec<Row> {
             "/api/credits/tenants/me/settings",
             Access::Scope("tenant:write"),
         ),
+        row(Method::POST, OWN_TOPUPS, OWN_TOPUPS, Access::EndUser),
+        row(
+            Method::GET,
+            "/api/credits/me/topups/{sessionId}",
+            "/api/credits/me/topups/cs_unknown",
+            Access::EndUser,
+        ),
+        row(Method::POST, POOL_TOPUPS, POOL_TOPUPS, move_credits),
+        row(Method::GET, TOPUPS, TOPUPS, read),
+        row(
+            Method::GET,
+            "/api/credits/topups/{sessionId}",
+            "/api/credits/topups/cs_unknown",
+            read,
+        ),
+        row(
+            Method::POST,
+            "/api/credits/topups/{sessionId}/refunds",
+            "/api/credits/topups/cs_unknown/refunds",
+            move_credits,
+        ),
+        row(Method::GET, AUTO_TOPUP, AUTO_TOPUP, read),
+        row(Method::PUT, AUTO_TOPUP, AUTO_TOPUP, move_credits),
+        row(Method::POST, EVENTS, EVENTS, Access::Signed),
         row(Method::GET, "/openapi.json", "/openapi.json", Access::Public),
         row(Method::GET, "/llms.txt", "/llms.txt", Access::Public),
         row(Method::GET, "/healthz", "/healthz", Access::Public),
@@ -119,6 +152,8 @@ async fn ask(client: &Client, row: &Row, bearer: Option<&str>) -> Reply {
     }
     let body = match row.path {
         CHAT => chat("flat", "hi"),
+        OWN_TOPUPS | POOL_TOPUPS => json!({ "usd": "5" }),
+        AUTO_TOPUP => json!({ "enabled": false }),
         _ => json!({}),
     };
     if row.method != Method::GET {
@@ -127,9 +162,9 @@ async fn ask(client: &Client, row: &Row, bearer: Option<&str>) -> Reply {
     call.send().await
 }
 
-/// The reply to someone who is let in: it may be a 404 of a call that does not exist, but no refusal.
+/// The reply to someone who is let in: it may be a 404 of what does not exist, but no refusal.
 fn let_in(row: &Row, reply: &Reply, who: &str) {
-    let expected: &[u16] = if row.route.contains("{callId}") {
+    let expected: &[u16] = if row.route.contains("{callId}") || row.route.contains("{sessionId}") {
         &[404]
     } else {
         &[200]
@@ -163,7 +198,7 @@ fn refused_for_scope(row: &Row, reply: Reply, who: &str, needed: &str, present: 
 
 // Fault matrix 146
 async fn every_route_demands_what_its_row_says(store: Store) {
-    let site = Site::new(store).await;
+    let site = Setup::new(store).set("limits.topups_per_minute", 0).start().await;
     let rows = rows();
     let document = site
         .client
@@ -226,6 +261,13 @@ async fn every_route_demands_what_its_row_says(store: Store) {
             ask(&site.client, row, Some("garbage")).await.expect(200);
             continue;
         }
+        if row.access == Access::Signed {
+            nobody.refused(400, "VALIDATION_ERROR");
+            // A credential is no signature.
+            let keyed = ask(&site.client, row, Some(&site.key)).await;
+            keyed.refused(400, "VALIDATION_ERROR");
+            continue;
+        }
         let nobody = nobody.refused(401, "UNAUTHENTICATED");
         assert_eq!(nobody.header("www-authenticate"), Some("Bearer"));
         let garbage = ask(&site.client, row, Some("garbage"))
@@ -239,7 +281,14 @@ async fn every_route_demands_what_its_row_says(store: Store) {
             .await
             .refused(403, "TENANT_NOT_MEMBER");
         match row.access {
-            Access::Public => {}
+            Access::Public | Access::Signed => {}
+            Access::EndUser => {
+                let keys = [&bare, &sandbox, &publishable, &site.key];
+                for credential in keys.into_iter().chain(members.iter().map(|(_, _, token)| token)) {
+                    let refused = ask(&site.client, row, Some(credential)).await;
+                    refused.refused(403, "CREDENTIAL_KIND_NOT_ALLOWED");
+                }
+            }
             Access::Calling => {
                 for (who, key) in [("bare", &bare), ("sandbox", &sandbox), ("all", &site.key)] {
                     let_in(row, &ask(&site.client, row, Some(key)).await, who);
