@@ -53,6 +53,7 @@ mod topup_faults;
 mod topup_quotes;
 mod topup_refunds;
 mod topup_requests;
+mod topup_stores;
 mod transport;
 mod upstream_faults;
 mod upstream_headers;

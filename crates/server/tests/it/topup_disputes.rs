@@ -14,6 +14,8 @@ on_both_stores!(
     a_refund_and_a_dispute_of_one_payment_never_take_twice,
     a_dispute_before_its_payment_takes_effect_when_the_payment_does,
     a_dispute_without_news_is_asked_about,
+    a_refund_that_found_everything_disputed_takes_its_share_when_the_dispute_is_won,
+    a_dispute_that_found_everything_refunded_takes_its_share_when_the_refund_fails,
 );
 
 const OPENED: &str = "credits.dispute.opened";
@@ -250,4 +252,53 @@ async fn a_dispute_without_news_is_asked_about(store: Store) {
         (shop.pool().await, shop.told(&[OPENED, CLOSED])),
         ((0, 0), vec![1, 1])
     );
+}
+
+// Fault matrix 110, 116, I5
+async fn a_refund_that_found_everything_disputed_takes_its_share_when_the_dispute_is_won(store: Store) {
+    let shop = Shop::new(store).await;
+    for (refunded, disputed) in [(500, 500), (500, 300), (200, 500)] {
+        let (_, payment) = shop.bought("5").await;
+        // Refunded first, told of last.
+        shop.stripe.refund(&payment, refunded);
+        shop.stripe.delay("refund.created");
+        let named = shop.stripe.open_dispute(&payment, disputed);
+        shop.deliver().await;
+        shop.stripe.release();
+        shop.deliver().await;
+        shop.stripe.close_dispute(&named, true);
+        shop.deliver().await;
+        let kept = 5_000_000 - refunded * 10_000;
+        assert_eq!(
+            shop.pool().await,
+            (kept, 0),
+            "{refunded} refunded, {disputed} disputed"
+        );
+        if kept > 0 {
+            break;
+        }
+    }
+    assert_eq!(shop.told(&[FROZEN]), [0]);
+}
+
+// Fault matrix 114, 116, I5
+async fn a_dispute_that_found_everything_refunded_takes_its_share_when_the_refund_fails(store: Store) {
+    let shop = Shop::new(store).await;
+    shop.stripe.set_pending_refunds(true);
+    for won in [false, true] {
+        let before = shop.pool().await.0;
+        let (session, payment) = shop.bought("5").await;
+        shop.refund(&session, &json!({}), &session).await.expect(200);
+        let refund = shop.stripe.refunds_of(&payment).pop().unwrap();
+        let named = shop.stripe.open_dispute(&payment, 500);
+        shop.deliver().await;
+        assert_eq!(shop.pool().await, (before + 5_000_000, 5_000_000), "held once");
+        // A disputed charge is not refunded.
+        shop.stripe.fail_refund(&refund);
+        shop.deliver().await;
+        shop.stripe.close_dispute(&named, won);
+        shop.deliver().await;
+        let taken = if won { 0 } else { 5_000_000 };
+        assert_eq!(shop.pool().await, (before + 5_000_000 - taken, 0));
+    }
 }
