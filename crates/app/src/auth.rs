@@ -69,6 +69,8 @@ pub enum LimitKey {
     Subject(Arc<str>),
     /// An end user, whatever the token.
     EndUser(TenantId, ExternalUserId),
+    /// A workspace, whoever asks.
+    Workspace(TenantId),
 }
 
 impl Actor {

@@ -156,6 +156,11 @@ impl TopupDesk {
         };
         match processor.charge(&charge).await {
             Ok(report) => self.apply_payment(tenant, topup, &report, None, None).await,
+            // Begun with another method than is saved now: it may have been charged, and its event tells.
+            Err(ProcessorError::Refused { code, .. }) if code == "idempotency_error" => {
+                tracing::error!(%tenant, session = &*topup.session, "the saved method changed under a charge");
+                Ok(())
+            }
             Err(ProcessorError::Refused { code, message }) => {
                 tracing::warn!(%tenant, code, message, "an automatic top-up was refused");
                 self.end_unpaid(tenant, topup, PaymentState::Failed).await

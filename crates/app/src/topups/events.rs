@@ -138,7 +138,21 @@ impl TopupDesk {
             return Ok(None);
         }
         match self.processor()?.find_payment(payment).await {
-            Ok(Some(report)) => self.find_paid(&report).await,
+            Ok(Some(report)) => {
+                let found = self.find_paid(&report).await?;
+                // The top-up was bought by another payment, and that one stands.
+                Ok(found.filter(|(_, topup)| {
+                    let bought_by_it = topup.payment.as_deref().is_none_or(|by| by == payment);
+                    if !bought_by_it {
+                        tracing::error!(
+                            session = &*topup.session,
+                            payment,
+                            "a second payment was given back or disputed: a person has to look"
+                        );
+                    }
+                    bought_by_it
+                }))
+            }
             Ok(None) => Ok(None),
             Err(error) => {
                 tracing::warn!(%error, "a payment could not be asked about");
@@ -147,8 +161,8 @@ impl TopupDesk {
         }
     }
 
-    /// Submits a report; a rejection that the next attempt would meet again is logged and done with.
-    async fn submit_report(&self, tenant: TenantId, action: Action) -> Result<Option<Topup>, AppError> {
+    /// Submits a report; a rejection that the next attempt would meet again is logged, and given back.
+    async fn submit_report(&self, tenant: TenantId, action: Action) -> Result<Option<Rejection>, AppError> {
         match self.submit(tenant, action, None).await {
             Ok(Outcome::Topup(topup)) => {
                 if let Some(reason) = &topup.review {
@@ -158,13 +172,13 @@ impl TopupDesk {
                         "a top-up needs a person's review"
                     );
                 }
-                Ok(Some(*topup))
+                Ok(None)
             }
             Ok(_) => Ok(None),
             Err(SubmitError::Rejected(Rejection::NotLoaded(what))) => Err(AppError::internal(&what)),
             Err(SubmitError::Rejected(rejection)) => {
                 tracing::error!(%rejection, "what the processor told could not be booked: a person has to look");
-                Ok(None)
+                Ok(Some(rejection))
             }
             // Sent again by the processor, or found by the sweep.
             Err(SubmitError::Busy | SubmitError::Unavailable(_) | SubmitError::Unknown) => {
@@ -198,16 +212,22 @@ impl TopupDesk {
         };
         let mut method = report.method.clone();
         let mut customer = report.customer.clone();
-        if topup.saves_method
-            && state == PaymentState::Paid
-            && method.is_none()
+        let mut failure = report.failure.clone();
+        // An event names the payment; the saved method, or why it failed, has to be asked for.
+        let asks = match state {
+            PaymentState::Paid => topup.saves_method && method.is_none(),
+            PaymentState::Failed => failure.is_none(),
+            PaymentState::Processing | PaymentState::Expired => false,
+        };
+        if asks
             && let Some(session) = &report.session
             && let Ok(Some(found)) = self.processor()?.find_checkout(session).await
         {
             method = found.method;
             customer = customer.or(found.customer);
+            failure = found.failure;
         }
-        let report = TopupReport {
+        let mut report = TopupReport {
             topup: topup.into(),
             event,
             state,
@@ -216,14 +236,17 @@ impl TopupDesk {
             mismatch: wrong_mode.or(wrong_currency).or(other_page),
             customer: customer.map(Arc::from),
             method: method.map(Arc::from),
-            failure: report
-                .failure
-                .as_ref()
-                .map(|(code, message)| (code.as_str().into(), message.as_str().into())),
+            failure: failure.map(|(code, message)| (code.into(), message.into())),
         };
-        self.submit_report(tenant, Action::TopupReport(Box::new(report)))
-            .await
-            .map(drop)
+        let action = |report: &TopupReport| Action::TopupReport(Box::new(report.clone()));
+        let refused = self.submit_report(tenant, action(&report)).await?;
+        if let Some(rejection) = refused.filter(|_| state == PaymentState::Paid && report.mismatch.is_none())
+        {
+            // The money is there and cannot be credited: it waits for a person.
+            report.mismatch = Some(format!("it could not be credited: {rejection}").into());
+            self.submit_report(tenant, action(&report)).await?;
+        }
+        Ok(())
     }
 
     pub(super) async fn apply_refund(

@@ -290,6 +290,7 @@ impl TopupDesk {
         }
     }
 
+    /// The page of `topup`. It follows from the row alone, so that a repeat asks for the same.
     fn checkout_of(&self, topup: &Topup, tenant: &Tenant) -> NewCheckout {
         let result_page = format!("{}/checkout/{}/result", self.settings.public_url, topup.session);
         let to = |url: &Option<Arc<str>>| url.as_deref().unwrap_or(&result_page).to_owned();

@@ -41,6 +41,14 @@ pub(super) fn checked(
     let Some(host) = url.host() else {
         return refuse("must name a host");
     };
+    // A host may hold characters that mean something where it is repeated, such as `;` in a policy.
+    if let Host::Domain(name) = &host
+        && !name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_'))
+    {
+        return refuse("its host has characters that no host name has");
+    }
     let secure = url.scheme() == "https" || (url.scheme() == "http" && is_loopback(&host));
     if !secure || !text.to_ascii_lowercase().starts_with("http") {
         return refuse("must be https (http for loopback addresses only)");
@@ -101,6 +109,9 @@ mod tests {
             " https://ok.example/",
             "",
             "https:///",
+            "https://ok.example;sandbox/",
+            "https://ok.example,evil.example/",
+            "https://ok.example'/",
         ] {
             assert_eq!(check(bad, &[]), None, "{bad:?}");
         }

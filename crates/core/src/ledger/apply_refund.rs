@@ -28,6 +28,7 @@ pub(super) fn open(step: &mut Step<'_>, new: &NewRefund) -> Result<Outcome, Reje
     {
         return Ok(Outcome::Existing(subject));
     }
+    step.active_tenant()?;
     let mut topup = find(step, &new.topup)?;
     if topup.state != TopupState::Completed {
         return Err(Rejection::NotRefundable("it is not completed"));

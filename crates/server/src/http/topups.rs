@@ -6,6 +6,7 @@ use http::HeaderName;
 use http::request::Parts;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use turnpike_app::auth::LimitKey;
 use turnpike_app::limits::LimitClass;
 use turnpike_app::topups::{RefundRequest, Repeatable, TopupRequest, auto_topup_choice};
 use turnpike_app::{Actor, AppError};
@@ -100,6 +101,9 @@ pub(super) async fn own_session(
 pub(super) async fn open_pool(State(app): AppState, request: Request) -> Answered {
     let (actor, parts, raw) = changing(&app, request, LimitClass::Topup, false).await?;
     actor.require(Scope::CreditsMove)?;
+    // Another key of the same workspace does not get around the limit.
+    let workspace = LimitKey::Workspace(actor.tenant.id);
+    app.service.limits.check(LimitClass::Topup, &workspace)?;
     let body = TopupRequest::parse(&raw, true)?;
     let repeat = repeatable(&parts, raw)?;
     Ok(answer(

@@ -179,7 +179,7 @@ fn nothing_is_inline_and_the_stylesheet_is_the_only_resource() {
                     "link rel=\"stylesheet\" href=\"/assets/pages.css\"",
                     "link rel=\"icon\" type=\"image/svg+xml\" href=\"/assets/icon.svg\"",
                 ];
-                assert!(known.contains(&&*tag), "{name}: {tag}");
+                assert!(known.contains(&tag), "{name}: {tag}");
             }
         }
     }

@@ -28,7 +28,9 @@ mod harness;
 
 mod allocations;
 mod auth;
+mod auto_topups;
 mod bypass;
+mod checkout_pages;
 #[cfg(feature = "failpoints")]
 mod crash;
 mod end_users;
@@ -36,8 +38,10 @@ mod idempotency;
 mod kills;
 mod lifecycle;
 mod matrix;
+mod me_topups;
 mod money;
 mod policies;
+mod processor_events;
 mod retention;
 mod retirement;
 mod sandbox;
@@ -46,6 +50,14 @@ mod settlement;
 mod shared;
 mod streams;
 mod tokens;
+#[cfg(feature = "failpoints")]
+mod topup_crashes;
+mod topup_disputes;
+mod topup_faults;
+mod topup_quotes;
+mod topup_refunds;
+mod topup_requests;
+mod topup_stores;
 mod transport;
 mod upstream_faults;
 mod upstream_headers;

@@ -5,8 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::harness::payments::{EVENTS, POOL_TOPUPS, TOPUPS};
 use crate::harness::{CHAT, Client, Reply, Site, Store, TOOL, chat};
 use crate::on_both_stores;
+
+const AUTO_TOPUP: &str = "/api/credits/tenants/me/auto-topup";
 
 on_both_stores!(every_route_demands_what_its_row_says);
 
@@ -41,6 +44,7 @@ struct Row {
 fn rows() -> Vec<Row> {
     let mut rows = rows_of_calls();
     rows.extend(rows_of_end_users());
+    rows.extend(rows_of_topups());
     rows
 }
 
@@ -108,6 +112,36 @@ fn rows_of_calls() -> Vec<Row> {
         same(Method::GET, "/.well-known/jwks.json", Access::Public),
         same(Method::GET, "/healthz", Access::Public),
         same(Method::GET, "/readyz", Access::Public),
+    ]
+}
+
+fn rows_of_topups() -> Vec<Row> {
+    let same = |method, route, access| row(method, route, route, access);
+    let moves = Access::Scope("credits:move");
+    let (buy, none) = (json!({ "usd": "5" }), "/api/credits/topups/cs_unknown");
+    vec![
+        same(Method::POST, "/api/credits/me/topups", Access::EndUser("topup")).sends(buy.clone()),
+        row(
+            Method::GET,
+            "/api/credits/me/topups/{sessionId}",
+            "/api/credits/me/topups/cs_unknown",
+            Access::EndUser("topup"),
+        )
+        .gives(404),
+        same(Method::POST, POOL_TOPUPS, moves).sends(buy),
+        same(Method::GET, TOPUPS, READ),
+        row(Method::GET, "/api/credits/topups/{sessionId}", none, READ).gives(404),
+        row(
+            Method::POST,
+            "/api/credits/topups/{sessionId}/refunds",
+            "/api/credits/topups/cs_unknown/refunds",
+            moves,
+        )
+        .gives(404),
+        same(Method::GET, AUTO_TOPUP, READ),
+        same(Method::PUT, AUTO_TOPUP, moves).sends(json!({ "enabled": false })),
+        // No credential but the processor's signature on the body.
+        same(Method::POST, EVENTS, Access::Public).gives(400),
     ]
 }
 

@@ -3,10 +3,13 @@
 mod client;
 mod config;
 mod database;
+pub mod payments;
 pub mod people;
 mod raw;
 mod service;
 mod site;
+#[path = "../../../../upstream/tests/stripe_stand_in/mod.rs"]
+pub mod stripe;
 pub mod upstream;
 
 use std::time::Duration;
