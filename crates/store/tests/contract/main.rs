@@ -18,6 +18,8 @@ mod concurrency;
 mod directory;
 mod endings;
 mod faults;
+mod money_in;
+mod notes;
 mod reads;
 mod text;
 mod world;
@@ -98,5 +100,9 @@ contract! {
             the_audit_finds_what_was_tampered_with;
         directory:
             a_change_and_its_audit_row_are_one;
+        notes:
+            a_command_that_is_repeated_is_noted_once,
+            a_command_whose_note_cannot_be_written_does_nothing,
+            a_row_that_cannot_be_read_disturbs_no_neighbour;
     }
 }
