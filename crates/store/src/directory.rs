@@ -336,9 +336,16 @@ impl<S: Sql> Directory for S {
             .map(|column| format!("u.{column}"))
             .collect::<Vec<_>>()
             .join(", ");
+        // No id holds a NUL, and PostgreSQL refuses to compare one: nothing contains it, and what is behind it is
+        // behind what stands before it.
+        let after = filter.after.as_deref().unwrap_or_default();
+        let after = after.split_once('\0').map_or(after, |(before, _)| before);
+        if filter.contains.as_deref().is_some_and(|part| part.contains('\0')) {
+            return Ok(Vec::new());
+        }
         let mut params = tenant_params(tenant);
         params.push(Param::from(AccountKind::EndUser.code()));
-        params.push(Param::from(filter.after.as_deref().unwrap_or_default()));
+        params.push(Param::from(after));
         params.push(Param::from(i64::from(filter.limit)));
         let mut narrowed = "";
         if let Some(part) = filter.contains.as_deref().filter(|part| !part.is_empty()) {

@@ -16,12 +16,15 @@ mod books;
 mod calls;
 mod concurrency;
 mod directory;
+mod end_users;
 mod endings;
 mod faults;
 mod money_in;
 mod notes;
 mod reads;
 mod text;
+mod tokens;
+mod topups;
 mod world;
 
 use world::{Kind, World, on};
@@ -89,6 +92,23 @@ contract! {
             usage_is_grouped_and_filtered,
             transfers_are_paged_newest_first,
             a_scan_reads_everything_in_order_or_stops;
+        topups:
+            a_topup_comes_back_as_it_was_answered,
+            a_processors_name_finds_its_topup_and_no_other,
+            topups_are_paged_newest_first,
+            unsettled_topups_are_listed_until_nothing_can_come,
+            automatic_topups_keep_their_choice_and_their_count,
+            a_payment_told_fifty_times_is_credited_once;
+        tokens:
+            a_token_comes_back_as_it_was_minted,
+            a_hundred_holds_race_for_a_tokens_ceiling,
+            revoking_one_or_all_counts_what_was_live,
+            tokens_minted_beside_a_revocation_are_counted_once,
+            a_call_outlives_its_pruned_token,
+            signing_keys_are_listed_oldest_first;
+        end_users:
+            a_search_takes_every_character_as_itself,
+            end_users_are_listed_with_what_they_have;
     }
     databases: {
         concurrency:
