@@ -25,6 +25,7 @@ mod reads;
 mod text;
 mod tokens;
 mod topups;
+mod upgrade;
 mod world;
 
 use world::{Kind, World, on};
