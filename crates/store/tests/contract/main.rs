@@ -22,6 +22,7 @@ mod faults;
 mod money_in;
 mod notes;
 mod reads;
+mod retirement;
 mod text;
 mod tokens;
 mod topups;
@@ -107,6 +108,8 @@ contract! {
             tokens_minted_beside_a_revocation_are_counted_once,
             a_call_outlives_its_pruned_token,
             signing_keys_are_listed_oldest_first;
+        retirement:
+            who_is_retired_receives_nothing;
         end_users:
             a_search_takes_every_character_as_itself,
             end_users_are_listed_with_what_they_have;
