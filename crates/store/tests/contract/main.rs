@@ -12,6 +12,7 @@
 )]
 
 mod actions;
+mod bank;
 mod books;
 mod calls;
 mod concurrency;
@@ -115,6 +116,8 @@ contract! {
             end_users_are_listed_with_what_they_have;
     }
     databases: {
+        bank:
+            whatever_the_bank_says_is_in_its_books;
         concurrency:
             a_full_queue_says_busy,
             a_closing_store_does_or_refuses_and_nothing_between;

@@ -214,6 +214,14 @@ impl World {
         found.unwrap_or_default().posted.get()
     }
 
+    /// Where the database is.
+    pub(crate) fn url(&self) -> &str {
+        match &self.place {
+            Place::Postgres(database) => &database.url,
+            Place::Sqlite(_) | Place::Memory => panic!("only PostgreSQL has a URL"),
+        }
+    }
+
     /// Runs raw SQL beside the store.
     pub(crate) async fn sql(&self, text: &str) -> Result<Option<String>, String> {
         match &self.place {
