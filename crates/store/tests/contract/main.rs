@@ -108,6 +108,7 @@ contract! {
             revoking_one_or_all_counts_what_was_live,
             tokens_minted_beside_a_revocation_are_counted_once,
             a_call_outlives_its_pruned_token,
+            however_many_tokens_have_expired_all_are_pruned,
             signing_keys_are_listed_oldest_first;
         retirement:
             who_is_retired_receives_nothing;

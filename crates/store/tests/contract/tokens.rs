@@ -228,6 +228,28 @@ pub(crate) async fn a_call_outlives_its_pruned_token(world: &World) {
     assert_eq!(rejection(refused), Rejection::TokenNotLive);
 }
 
+pub(crate) async fn however_many_tokens_have_expired_all_are_pruned(world: &World) {
+    let tenant = world.tenant().await;
+    let tokens: Vec<_> = (0..1_203)
+        .map(|n| {
+            let mut new = new_token("alice", None);
+            new.token.expires_at = NOW.plus_millis(if n < 1_200 { n } else { 5_000 });
+            new
+        })
+        .collect();
+    let minted = join_all(tokens.iter().map(|new| world.run(tenant, mint(new)))).await;
+    assert!(minted.iter().all(Result::is_ok));
+    let prune = async |millis| world.store.prune_tokens(NOW.plus_millis(millis)).await.unwrap();
+    assert_eq!(
+        (prune(0).await, prune(5_000).await, prune(5_000).await),
+        (0, 1_200, 0)
+    );
+    assert_eq!(
+        world.run(tenant, revoke("alice", None)).await.unwrap(),
+        Outcome::Revoked(3)
+    );
+}
+
 pub(crate) async fn signing_keys_are_listed_oldest_first(world: &World) {
     let key = |kid: &str, after: i64| SigningKeyRow {
         kid: kid.to_owned(),
