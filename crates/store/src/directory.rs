@@ -20,6 +20,8 @@ use crate::traits::Directory;
 const TENANT_COLUMNS: &str = "tenant_id, name, status, credits_per_dollar, settings, created_at";
 const KEY_COLUMNS: &str = "k.tenant_id, k.key_id, k.kind, k.name, k.prefix, k.hash, k.scopes, k.pricing, k.tools, \
      k.created_at, k.created_by, k.expires_at, k.last_used_at, k.revoked_at";
+/// Tokens removed in one transaction, so that no command waits long for it.
+const PRUNED_AT_ONCE: u32 = 1_000;
 const MEMBER_COLUMNS: &str = "tenant_id, subject, role, created_at";
 
 fn corrupt(what: &str) -> StoreError {
@@ -336,9 +338,16 @@ impl<S: Sql> Directory for S {
             .map(|column| format!("u.{column}"))
             .collect::<Vec<_>>()
             .join(", ");
+        // No id holds a NUL, and PostgreSQL refuses to compare one: nothing contains it, and what is behind it is
+        // behind what stands before it.
+        let after = filter.after.as_deref().unwrap_or_default();
+        let after = after.split_once('\0').map_or(after, |(before, _)| before);
+        if filter.contains.as_deref().is_some_and(|part| part.contains('\0')) {
+            return Ok(Vec::new());
+        }
         let mut params = tenant_params(tenant);
         params.push(Param::from(AccountKind::EndUser.code()));
-        params.push(Param::from(filter.after.as_deref().unwrap_or_default()));
+        params.push(Param::from(after));
         params.push(Param::from(i64::from(filter.limit)));
         let mut narrowed = "";
         if let Some(part) = filter.contains.as_deref().filter(|part| !part.is_empty()) {
@@ -373,11 +382,19 @@ impl<S: Sql> Directory for S {
     }
 
     async fn prune_tokens(&self, before: Timestamp) -> Result<u64, StoreError> {
-        let sql = "DELETE FROM end_user_tokens WHERE expires_at < $1";
-        let touched = self
-            .write(vec![Statement::new(sql, params![before.millis()])])
-            .await?;
-        Ok(touched.first().copied().unwrap_or_default())
+        let sql = "DELETE FROM end_user_tokens WHERE (bucket, tenant_id, token_id) IN
+                       (SELECT bucket, tenant_id, token_id FROM end_user_tokens
+                        WHERE expires_at < $1 ORDER BY expires_at LIMIT $2)";
+        let mut total = 0_u64;
+        loop {
+            let params = params![before.millis(), i64::from(PRUNED_AT_ONCE)];
+            let touched = self.write(vec![Statement::new(sql, params)]).await?;
+            let pruned = touched.first().copied().unwrap_or_default();
+            total = total.saturating_add(pruned);
+            if pruned < u64::from(PRUNED_AT_ONCE) {
+                return Ok(total);
+            }
+        }
     }
 
     async fn list_signing_keys(&self) -> Result<Vec<SigningKeyRow>, StoreError> {

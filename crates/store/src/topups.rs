@@ -25,6 +25,10 @@ impl<S: Sql> Topups for S {
     }
 
     async fn find_processor_ref(&self, reference: &str) -> Result<Option<(TenantId, TopupId)>, StoreError> {
+        // A name out of a URL may hold a NUL, which PostgreSQL refuses to compare with anything.
+        if reference.contains('\0') {
+            return Ok(None);
+        }
         let sql = "SELECT tenant_id, topup_id FROM processor_refs WHERE reference = $1";
         self.query(sql, params![reference])
             .await?

@@ -72,10 +72,12 @@ impl SqliteStore {
     /// Opens the file, creating and migrating it unless `read_only`.
     ///
     /// # Errors
-    /// [`StoreError::Locked`] when another service has it, [`StoreError::Schema`] when it is too new.
+    /// [`StoreError::Locked`] when another service has it, [`StoreError::Schema`] when it is too new, or too old for
+    /// somebody who only reads.
     pub fn open(options: &SqliteOptions) -> Result<Self, StoreError> {
         let failed = Arc::new(AtomicBool::new(false));
         if options.read_only {
+            check_schema(&options.path)?;
             return Ok(Self {
                 jobs: None,
                 readers: Readers::open(&options.path)?,
@@ -157,6 +159,26 @@ fn configure(connection: &Connection) -> Result<(), StoreError> {
     Ok(())
 }
 
+fn applied(connection: &Connection) -> Result<Vec<(i64, String)>, StoreError> {
+    let mut list = connection.prepare(migrate::LIST).map_err(convert::store_error)?;
+    let rows = list
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
+        .map_err(convert::store_error)?;
+    rows.collect::<Result<_, _>>().map_err(convert::store_error)
+}
+
+/// Whoever only reads cannot bring the schema up to date.
+fn check_schema(path: &Path) -> Result<(), StoreError> {
+    let applied = applied(&open_reader(path)?)?;
+    match migrate::pending(migrate::SQLITE, &applied)?.first() {
+        None => Ok(()),
+        Some(missing) => Err(StoreError::Schema(format!(
+            "the file is without migration {}: start the service on it once",
+            missing.name
+        ))),
+    }
+}
+
 fn migrate_schema(connection: &mut Connection) -> Result<(), StoreError> {
     let transaction = connection
         .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
@@ -164,14 +186,7 @@ fn migrate_schema(connection: &mut Connection) -> Result<(), StoreError> {
     transaction
         .execute_batch(migrate::CREATE_TABLE)
         .map_err(convert::store_error)?;
-    let applied: Vec<(i64, String)> = {
-        let mut list = transaction.prepare(migrate::LIST).map_err(convert::store_error)?;
-        let rows = list
-            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
-            .map_err(convert::store_error)?;
-        rows.collect::<Result<_, _>>().map_err(convert::store_error)?
-    };
-    for migration in migrate::pending(migrate::SQLITE, &applied)? {
+    for migration in migrate::pending(migrate::SQLITE, &applied(&transaction)?)? {
         transaction
             .execute_batch(migration.sql)
             .map_err(convert::store_error)?;

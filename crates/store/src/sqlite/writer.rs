@@ -145,8 +145,11 @@ struct Failure {
 }
 
 impl Failure {
-    /// The database would refuse the same values again.
+    /// The database would refuse the same values again, or a row cannot be read, or cannot be written.
     fn is_refusal(&self) -> bool {
+        if matches!(self.error, rusqlite::Error::ToSqlConversionFailure(_)) {
+            return true;
+        }
         let code = self.error.sqlite_error_code();
         matches!(
             code,

@@ -12,7 +12,7 @@ use turnpike_store::{Store, StoreError, SubmitError};
 use crate::actions::{
     capture, claim, command, grant, limits, move_to, new_hold, reference, release, usd, user,
 };
-use crate::world::{Kind, World, add_tenant, all_transfers, check_books};
+use crate::world::{Dice, Kind, World, add_tenant, all_transfers, check_books};
 
 async fn submit_all(
     stores: &[Arc<dyn Store>],
@@ -126,19 +126,6 @@ pub(crate) async fn fifty_requests_with_one_key_take_one_hold(world: &World) {
     assert_eq!(world.balance(tenant, &Payer::Pool).await.held, usd(100));
 }
 
-/// A small generator, so that a failing run can be repeated.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
-    }
-}
-
 // Fault matrix 19, 22, 26
 pub(crate) async fn the_bank_neither_makes_nor_loses_money(world: &World) {
     let tenants = [world.tenant().await, world.tenant().await];
@@ -160,7 +147,7 @@ pub(crate) async fn the_bank_neither_makes_nor_loses_money(world: &World) {
             second.clone()
         };
         tokio::spawn(async move {
-            let mut dice = Dice(seed);
+            let mut dice = Dice::new(seed);
             for _ in 0..40 {
                 let tenant = tenants[usize::try_from(dice.roll(2)).unwrap()];
                 play(&*store, tenant, &mut dice).await;

@@ -12,14 +12,22 @@
 )]
 
 mod actions;
+mod bank;
 mod books;
 mod calls;
 mod concurrency;
 mod directory;
+mod end_users;
 mod endings;
 mod faults;
+mod money_in;
+mod notes;
 mod reads;
+mod retirement;
 mod text;
+mod tokens;
+mod topups;
+mod upgrade;
 mod world;
 
 use world::{Kind, World, on};
@@ -87,8 +95,30 @@ contract! {
             usage_is_grouped_and_filtered,
             transfers_are_paged_newest_first,
             a_scan_reads_everything_in_order_or_stops;
+        topups:
+            a_topup_comes_back_as_it_was_answered,
+            a_processors_name_finds_its_topup_and_no_other,
+            topups_are_paged_newest_first,
+            unsettled_topups_are_listed_until_nothing_can_come,
+            automatic_topups_keep_their_choice_and_their_count,
+            a_payment_told_fifty_times_is_credited_once;
+        tokens:
+            a_token_comes_back_as_it_was_minted,
+            a_hundred_holds_race_for_a_tokens_ceiling,
+            revoking_one_or_all_counts_what_was_live,
+            tokens_minted_beside_a_revocation_are_counted_once,
+            a_call_outlives_its_pruned_token,
+            however_many_tokens_have_expired_all_are_pruned,
+            signing_keys_are_listed_oldest_first;
+        retirement:
+            who_is_retired_receives_nothing;
+        end_users:
+            a_search_takes_every_character_as_itself,
+            end_users_are_listed_with_what_they_have;
     }
     databases: {
+        bank:
+            whatever_the_bank_says_is_in_its_books;
         concurrency:
             a_full_queue_says_busy,
             a_closing_store_does_or_refuses_and_nothing_between;
@@ -98,5 +128,9 @@ contract! {
             the_audit_finds_what_was_tampered_with;
         directory:
             a_change_and_its_audit_row_are_one;
+        notes:
+            a_command_that_is_repeated_is_noted_once,
+            a_command_whose_note_cannot_be_written_does_nothing,
+            a_row_that_cannot_be_read_disturbs_no_neighbour;
     }
 }

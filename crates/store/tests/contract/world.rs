@@ -139,6 +139,23 @@ pub(crate) fn next_id() -> Uuid {
     )
 }
 
+/// A small generator, so that a failing run can be repeated.
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+}
+
 impl World {
     async fn new(kind: Kind) -> Self {
         let place = match kind {
@@ -195,6 +212,14 @@ impl World {
             .await
             .unwrap();
         found.unwrap_or_default().posted.get()
+    }
+
+    /// Where the database is.
+    pub(crate) fn url(&self) -> &str {
+        match &self.place {
+            Place::Postgres(database) => &database.url,
+            Place::Sqlite(_) | Place::Memory => panic!("only PostgreSQL has a URL"),
+        }
     }
 
     /// Runs raw SQL beside the store.

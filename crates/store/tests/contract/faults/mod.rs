@@ -4,5 +4,5 @@ mod commit;
 mod crash;
 mod disk;
 mod pressure;
-mod proxy;
+pub(crate) mod proxy;
 mod tls;
