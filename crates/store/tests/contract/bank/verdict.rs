@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use turnpike_core::ids::{CallId, CommandId, TenantId, TopupId, TransferId};
-use turnpike_core::ledger::command::{NewClaim, PaymentState, event_claim};
+use turnpike_core::ledger::command::{MoveReceipt, NewClaim, PaymentState, event_claim};
 use turnpike_core::ledger::policy::OpenItems;
 use turnpike_core::ledger::topup::{DisputeState, RefundState, Topup};
 use turnpike_core::ledger::{AccountStatus, Action, Cause, Command, Hold, HoldState, Outcome, Transfer};
@@ -87,7 +87,7 @@ impl Books {
     async fn check_done(&self, world: &World, command: &Command, outcome: &Outcome) {
         let made = self.made(command);
         match (outcome, &command.action) {
-            (Outcome::Granted { transfer, .. } | Outcome::Moved { transfer, .. }, _) => {
+            (Outcome::Granted { transfer, .. } | Outcome::Moved(MoveReceipt { transfer, .. }), _) => {
                 assert_eq!(
                     (made, *transfer),
                     (1, TransferId::derive(command.at, command.id, 0)),
