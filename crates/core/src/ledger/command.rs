@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use uuid::Uuid;
 
-use super::account::{AccountKey, AccountKind, Balance, Payer, coded_enum};
+use super::account::{Balance, Payer, coded_enum};
 use super::hold::{CallRef, CallSubject, ClaimKey, LoopKey};
 use super::topup::{AutoTopup, Topup};
 pub use super::topup_command::{
@@ -13,7 +13,7 @@ pub use super::topup_command::{
     TopupRef, TopupReport, event_claim,
 };
 pub use super::user_command::{MoveReceipt, NewPolicy, NewToken, Retire, RevokeTokens, SetFrozen};
-use crate::ids::{CallId, CommandId, ExternalUserId, TenantId, TokenId, TopupId, TransferId};
+use crate::ids::{CallId, CommandId, ExternalUserId, TenantId, TokenId, TransferId};
 use crate::money::Micros;
 use crate::pricing::Charge;
 use crate::time::Timestamp;
@@ -340,108 +340,6 @@ pub enum Outcome {
     },
 }
 
-/// The rows a batch has to load before its commands are applied.
-#[derive(Clone, Debug, Default)]
-pub struct Needs {
-    /// Accounts.
-    pub accounts: Vec<AccountKey>,
-    /// End users.
-    pub end_users: Vec<(TenantId, ExternalUserId)>,
-    /// Holds.
-    pub holds: Vec<(TenantId, CallId)>,
-    /// Idempotency claims.
-    pub claims: Vec<ClaimKey>,
-    /// Loop counters.
-    pub loops: Vec<LoopKey>,
-    /// Tenants.
-    pub tenants: Vec<TenantId>,
-    /// Top-ups.
-    pub topups: Vec<(TenantId, TopupId)>,
-    /// Choices about automatic top-ups.
-    pub auto_topups: Vec<TenantId>,
-    /// Tokens by id.
-    pub tokens: Vec<(TenantId, TokenId)>,
-    /// End users all of whose live tokens are needed.
-    pub token_owners: Vec<(TenantId, ExternalUserId)>,
-}
-
-impl Command {
-    /// Adds the rows this command touches to `needs`; the same row may be added twice.
-    pub fn needs(&self, needs: &mut Needs) {
-        needs.tenants.push(self.tenant);
-        let of = |kind| AccountKey::of(self.tenant, kind);
-        match &self.action {
-            Action::Grant(grant) => {
-                needs.payer(self.tenant, &grant.to);
-                needs.accounts.push(of(AccountKind::Funding));
-                needs.accounts.push(of(AccountKind::Bonus));
-                needs
-                    .claims
-                    .extend(grant.claim.as_ref().map(|claim| claim.key.clone()));
-            }
-            Action::Move(moved) => {
-                needs.payer(self.tenant, &Payer::EndUser(moved.end_user.clone()));
-                needs.accounts.push(of(AccountKind::Pool));
-                needs
-                    .claims
-                    .extend(moved.claim.as_ref().map(|claim| claim.key.clone()));
-            }
-            Action::Hold(hold) => {
-                needs.payer(self.tenant, &hold.payer);
-                needs
-                    .claims
-                    .extend(hold.claim.as_ref().map(|claim| claim.key.clone()));
-                needs.loops.extend(hold.loop_key(self.tenant));
-                needs.tokens.extend(hold.token.map(|token| (self.tenant, token)));
-            }
-            Action::MarkDispatched(call) => needs.holds.push((self.tenant, call.call)),
-            Action::Capture(capture) => needs.call(self.tenant, &capture.call, false),
-            Action::FinishStream(finish) => needs.call(self.tenant, &finish.call, false),
-            Action::Release(release) => needs.call(self.tenant, &release.call, true),
-            Action::Expire(call) => needs.call(self.tenant, call, true),
-            Action::OpenTopup(new) | Action::BeginAutoTopup(new) => {
-                needs.topup(self.tenant, &new.topup());
-                needs
-                    .claims
-                    .extend(new.claim.as_ref().map(|claim| claim.key.clone()));
-            }
-            Action::AttachCheckout(attach) => needs.topup(self.tenant, &attach.topup),
-            Action::TopupReport(report) => {
-                needs.report(self.tenant, &report.topup, report.event.as_ref());
-            }
-            Action::OpenRefund(new) => {
-                needs.topup(self.tenant, &new.topup);
-                needs
-                    .claims
-                    .extend(new.claim.as_ref().map(|claim| claim.key.clone()));
-            }
-            Action::RefundReport(report) => {
-                needs.report(self.tenant, &report.topup, report.event.as_ref());
-            }
-            Action::DisputeReport(report) => {
-                needs.report(self.tenant, &report.topup, report.event.as_ref());
-            }
-            Action::SetAutoTopup(_) => needs.auto_topups.push(self.tenant),
-            Action::MintToken(new) => {
-                needs.payer(self.tenant, &Payer::EndUser(new.token.owner.clone()));
-                needs.tokens.push((self.tenant, new.id));
-            }
-            Action::RevokeTokens(revoke) => {
-                needs.payer(self.tenant, &Payer::EndUser(revoke.owner.clone()));
-                needs.token_owners.push((self.tenant, revoke.owner.clone()));
-            }
-            Action::SetPolicy(new) => {
-                needs.payer(self.tenant, &Payer::EndUser(new.end_user.clone()));
-            }
-            Action::SetFrozen(frozen) => needs.payer(self.tenant, &frozen.payer),
-            Action::Retire(retire) => {
-                needs.payer(self.tenant, &Payer::EndUser(retire.end_user.clone()));
-                needs.token_owners.push((self.tenant, retire.end_user.clone()));
-            }
-        }
-    }
-}
-
 impl NewHold {
     /// The counter of the call's loop.
     pub fn loop_key(&self, tenant: TenantId) -> Option<LoopKey> {
@@ -451,51 +349,5 @@ impl NewHold {
             owner,
             loop_id,
         })
-    }
-}
-
-impl Needs {
-    fn payer(&mut self, tenant: TenantId, payer: &Payer) {
-        self.accounts.push(payer.account(tenant));
-        if let Payer::EndUser(id) = payer {
-            self.end_users.push((tenant, id.clone()));
-        }
-    }
-
-    fn call(&mut self, tenant: TenantId, call: &CallRef, frees_claim: bool) {
-        self.payer(tenant, &call.payer);
-        for kind in [
-            AccountKind::ProviderCost,
-            AccountKind::Margin,
-            AccountKind::OperatorLoss,
-        ] {
-            self.accounts.push(AccountKey::of(tenant, kind));
-        }
-        self.holds.push((tenant, call.call));
-        self.loops.extend(call.loop_key(tenant));
-        self.tokens.extend(call.token.map(|token| (tenant, token)));
-        if frees_claim {
-            self.claims.extend(call.claim.clone());
-        }
-    }
-
-    fn topup(&mut self, tenant: TenantId, topup: &TopupRef) {
-        self.payer(tenant, &topup.payer);
-        for kind in [
-            AccountKind::Pool,
-            AccountKind::Funding,
-            AccountKind::Bonus,
-            AccountKind::Fees,
-            AccountKind::Receivable,
-        ] {
-            self.accounts.push(AccountKey::of(tenant, kind));
-        }
-        self.topups.push((tenant, topup.topup));
-        self.auto_topups.push(tenant);
-    }
-
-    fn report(&mut self, tenant: TenantId, topup: &TopupRef, event: Option<&Arc<str>>) {
-        self.topup(tenant, topup);
-        self.claims.extend(event.map(|event| event_claim(tenant, event)));
     }
 }

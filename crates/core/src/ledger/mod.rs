@@ -1,6 +1,6 @@
 //! The ledger as a state machine that is fed in batches.
 //!
-//! A store drains its queue, loads the rows that the commands [`command::Needs`] name into [`Books`], lets
+//! A store drains its queue, loads the rows that the commands [`Needs`] name into [`Books`], lets
 //! [`apply`] decide them one by one, writes the difference and commits once. No rule about money is written
 //! anywhere else.
 
@@ -17,6 +17,7 @@ mod clawback;
 pub mod command;
 pub mod event;
 pub mod hold;
+mod needs;
 pub mod policy;
 pub mod rejection;
 mod shares;
@@ -32,7 +33,8 @@ mod tests;
 pub use account::{Account, AccountKey, AccountKind, AccountStatus, Balance, Payer, TenantStatus};
 pub use apply::apply;
 pub use books::{Books, Change, Table, TenantHead};
-pub use command::{Action, Command, Needs, Outcome};
+pub use command::{Action, Command, Outcome};
 pub use hold::{CallRef, CallSubject, Hold, HoldState};
+pub use needs::Needs;
 pub use rejection::Rejection;
 pub use transfer::{Cause, Transfer};
