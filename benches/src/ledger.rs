@@ -208,6 +208,7 @@ impl Books {
                 tenant,
                 at,
                 action,
+                note: None,
             })
             .await?;
         Ok(())
@@ -220,6 +221,7 @@ impl Books {
             payer: payer.clone(),
             claim: None,
             loop_id: None,
+            token: None,
         };
         let hold = NewHold {
             call: call.call,
@@ -231,6 +233,7 @@ impl Books {
             subject: self.subject.clone(),
             instance: Uuid::nil(),
             deadline: at.plus_millis(600_000),
+            token: None,
         };
         self.submit(*tenant, Action::Hold(Box::new(hold))).await?;
         if mark {

@@ -17,6 +17,7 @@ use turnpike_store::{ApiKey, AuditRow, KeyPricing, Member, PriceRow, Store, Tena
 
 use crate::environment::Environment;
 use crate::error::AppError;
+use crate::tokens::KeyVault;
 
 /// An operator's request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -107,6 +108,10 @@ pub enum AdminRequest {
     },
     /// Shows model prices.
     PricesShow,
+    /// Makes a new key for end users' tokens.
+    SigningKeyRotate,
+    /// Lists the keys of end users' tokens.
+    SigningKeyList,
 }
 
 /// The operator's desk.
@@ -115,21 +120,24 @@ pub struct AdminDesk {
     environment: Arc<dyn Environment>,
     pepper: KeyPepper,
     brand: Arc<str>,
+    vault: Arc<KeyVault>,
 }
 
 impl AdminDesk {
-    /// A desk over `store`; keys begin with `brand` and are hashed under `pepper`.
+    /// A desk over `store`; keys begin with `brand` and are hashed under `pepper`, tokens are signed by `vault`.
     pub const fn new(
         store: Arc<dyn Store>,
         environment: Arc<dyn Environment>,
         pepper: KeyPepper,
         brand: Arc<str>,
+        vault: Arc<KeyVault>,
     ) -> Self {
         Self {
             store,
             environment,
             pepper,
             brand,
+            vault,
         }
     }
 
@@ -153,6 +161,7 @@ impl AdminDesk {
                 Ok(tenant_view(&self.tenant(tenant).await?))
             }
             AdminRequest::TenantSettings { tenant, settings } => {
+                crate::settings::validate(&settings)?;
                 let before = self.tenant(tenant).await?;
                 let audit = self
                     .audit(tenant, "tenant.settings", tenant.to_string(), origin)
@@ -226,6 +235,12 @@ impl AdminDesk {
             AdminRequest::PricesShow => {
                 Ok(json!({ "models": self.stored_catalogue().await?.iter().collect::<Vec<_>>() }))
             }
+            AdminRequest::SigningKeyRotate => {
+                let kid = self.vault.rotate().await?;
+                tracing::info!(kid, origin, "a new key for end users' tokens was made");
+                Ok(json!({ "kid": kid }))
+            }
+            AdminRequest::SigningKeyList => self.vault.list().await,
         }
     }
 

@@ -143,6 +143,27 @@ impl Actor {
             .with("presentScopes", present))
     }
 
+    /// Demands a dashboard session of an owner or admin.
+    ///
+    /// # Errors
+    /// `CREDENTIAL_KIND_NOT_ALLOWED`, `FORBIDDEN_ROLE`.
+    pub fn require_administrator(&self) -> Result<(), AppError> {
+        match &self.credential {
+            ActorCredential::Member {
+                role: Role::Owner | Role::Admin,
+                ..
+            } => Ok(()),
+            ActorCredential::Member { role, .. } => Err(AppError::new(
+                ErrorCode::ForbiddenRole,
+                format!("this needs an owner or admin; your role is {role}"),
+            )),
+            ActorCredential::Key(_) | ActorCredential::EndUser(_) => Err(AppError::new(
+                ErrorCode::CredentialKindNotAllowed,
+                "this needs a dashboard session",
+            )),
+        }
+    }
+
     /// The end user's token it presented, if that is what it presented.
     pub fn token(&self) -> Option<TokenId> {
         match &self.credential {
@@ -290,10 +311,14 @@ impl Authenticator {
         session: Option<&str>,
         now: Timestamp,
     ) -> Result<Actor, AppError> {
-        let claims = self.vault.verify(bearer, now)?;
+        let claims = self.vault.verify(bearer, now).await?;
         tokens::check_session(&claims, session)?;
         let id = TokenId(claims.jti);
-        let fresh = |cached: &CachedToken| (0..CACHE_MS).contains(&now.since(cached.at));
+        let fresh = |cached: &CachedToken| {
+            (0..CACHE_MS).contains(&now.since(cached.at))
+                && cached.token.owner == claims.sub
+                && cached.tenant.id == claims.tid
+        };
         let cached = match self.tokens.get(&id).filter(fresh) {
             Some(cached) => cached,
             None => self.load_token(&claims, id, now).await?,

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::CallId;
 use turnpike_core::ledger::command::{OutcomeKind, StoredOutcome};
-use turnpike_core::ledger::{Hold, HoldState, Payer, Transfer};
-use turnpike_core::money::Credits;
+use turnpike_core::ledger::{Balance, Hold, HoldState, Payer, Transfer};
+use turnpike_core::money::{Credits, CreditsPerDollar};
 use turnpike_store::{EntryFilter, Store, Tenant, UsageFilter, UsageGroup, UsageRow};
 
 use crate::auth::Actor;
@@ -33,6 +33,30 @@ pub struct BalanceView {
     pub reserved_usd: String,
     /// Credits in a dollar.
     pub credits_per_dollar: i64,
+}
+
+impl BalanceView {
+    /// `balance` at a tenant's rate.
+    pub fn new(balance: Balance, rate: CreditsPerDollar) -> Self {
+        Self {
+            usd: balance.posted.to_string(),
+            credits: rate.credits(balance.posted).to_string(),
+            available_usd: balance.available().to_string(),
+            reserved_usd: balance.held.to_string(),
+            credits_per_dollar: rate.get(),
+        }
+    }
+
+    /// The members of a document that shows it.
+    pub fn members(&self) -> Value {
+        json!({
+            "usd": self.usd,
+            "credits": self.credits,
+            "availableUsd": self.available_usd,
+            "reservedUsd": self.reserved_usd,
+            "denomination": { "creditsPerDollar": self.credits_per_dollar },
+        })
+    }
 }
 
 /// One page of entries.
@@ -75,13 +99,7 @@ impl Reader {
             .find_account(&payer.account(tenant.id))
             .await?
             .unwrap_or_default();
-        Ok(BalanceView {
-            usd: account.posted.to_string(),
-            credits: tenant.credits_per_dollar.credits(account.posted).to_string(),
-            available_usd: account.available().to_string(),
-            reserved_usd: account.held.to_string(),
-            credits_per_dollar: tenant.credits_per_dollar.get(),
-        })
+        Ok(BalanceView::new(account.balance(), tenant.credits_per_dollar))
     }
 
     /// A page of the tenant's or one payer's entries.

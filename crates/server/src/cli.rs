@@ -64,6 +64,9 @@ pub(crate) enum CommandLine {
     /// Model prices.
     #[command(subcommand)]
     Prices(PricesCommand),
+    /// Keys that sign end users' tokens.
+    #[command(subcommand)]
+    SigningKey(SigningKeyCommand),
     /// Recompute every balance from the entries and check every invariant.
     Audit {
         /// Only this workspace.
@@ -225,6 +228,14 @@ pub(crate) enum PricesCommand {
         #[arg(long)]
         provider: Option<String>,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SigningKeyCommand {
+    /// Make a new key, which signs once it has been published long enough; live tokens stay valid.
+    Rotate,
+    /// List the keys.
+    List,
 }
 
 #[derive(Debug, Args)]

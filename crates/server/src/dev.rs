@@ -73,6 +73,9 @@ pub(crate) async fn prepare(app: &App, data: &Path) -> Result<DevEnv, SetupError
         sign(data, SystemEnvironment.now(), &session)?,
     );
     env.insert("TURNPIKE_END_USER_ID".into(), END_USER.to_owned());
+    let key = env.get("TURNPIKE_SECRET_KEY").map_or("", String::as_str);
+    let token = mint_token(app, key).await?;
+    env.insert("TURNPIKE_END_USER_TOKEN".into(), token);
     let lines: Vec<String> = env
         .iter()
         .map(|(name, value)| format!("{name}={value}\n"))
@@ -152,11 +155,27 @@ async fn create_key(
         .ok_or_else(|| SetupError::Other("the key was not shown".to_owned()))
 }
 
+/// A token of the demo's end user, which lasts an hour.
+async fn mint_token(app: &App, key: &str) -> Result<String, SetupError> {
+    let actor = app
+        .service
+        .authenticator
+        .key(key, SystemEnvironment.now())
+        .await?;
+    let user = ExternalUserId::parse(END_USER).map_err(|error| SetupError::Other(error.to_string()))?;
+    let desk = &app.service.end_users;
+    let minted = desk.mint(&actor, &user, br#"{"expiresIn":3600}"#).await?;
+    let token = minted.get("token").and_then(Value::as_str);
+    token
+        .map(str::to_owned)
+        .ok_or_else(|| SetupError::Other("the token was not shown".to_owned()))
+}
+
 /// What to try, for people.
 pub(crate) fn welcome(env: &DevEnv, data: &Path) -> String {
     let get = |name: &str| env.get(name).map_or("", String::as_str);
     let (url, key) = (get("TURNPIKE_URL"), get("TURNPIKE_SECRET_KEY"));
-    let sandbox = get("TURNPIKE_SANDBOX_KEY");
+    let (sandbox, token) = (get("TURNPIKE_SANDBOX_KEY"), get("TURNPIKE_END_USER_TOKEN"));
     let body =
         r#"{"model":"vendor-v4-flash","messages":[{"role":"user","content":"Hello"}],"max_tokens":64}"#;
     let chat = format!("{url}/api/wrapped/credits/v1/chat/completions");
@@ -177,6 +196,10 @@ A stream:
 The same on an end user's balance:
 
   curl -si {chat} -H 'Authorization: Bearer {key}' -H 'X-Svc-External-User-Id: {END_USER}' -H 'Content-Type: application/json' -d '{body}'
+
+The same with the end user's own token, as a page or an app would send it (it lasts an hour):
+
+  curl -si {chat} -H 'Authorization: Bearer {token}' -H 'Content-Type: application/json' -d '{body}'
 
 A tool, charged once however often it is repeated:
 

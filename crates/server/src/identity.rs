@@ -7,6 +7,7 @@ use std::path::Path;
 
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, decode, encode};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use turnpike_app::AppError;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::time::Timestamp;
@@ -22,7 +23,12 @@ const LIFETIME_SECS: i64 = 12 * 3600;
 /// Clocks may differ by this much.
 const LEEWAY_SECS: i64 = 30;
 
-#[derive(Debug, Serialize, Deserialize)]
+/// The methods that count as a second factor.
+const SECOND_FACTORS: [&str; 6] = ["mfa", "otp", "hwk", "swk", "webauthn", "passkey"];
+/// How long a second factor counts as fresh.
+const MFA_FRESH_SECS: i64 = 600;
+
+#[derive(Debug, Serialize)]
 struct Claims {
     iss: String,
     aud: String,
@@ -33,11 +39,69 @@ struct Claims {
     amr: Vec<String>,
 }
 
+/// The claims that are read. Those about the second factor are kept as they came: of another type than they should
+/// have, they show no second factor, and the session is still one.
+#[derive(Debug, Deserialize)]
+struct ReadClaims {
+    sub: String,
+    iat: i64,
+    exp: i64,
+    #[serde(default)]
+    auth_time: Value,
+    #[serde(default)]
+    amr: Value,
+    #[serde(default)]
+    acr: Value,
+}
+
 /// A verified session.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     /// The person.
     pub(crate) subject: String,
+    /// When the person authenticated, in seconds since the epoch.
+    auth_time: Option<i64>,
+    /// Whether a second factor was among the methods.
+    second_factor: bool,
+}
+
+impl Session {
+    fn new(claims: ReadClaims) -> Self {
+        let is_factor = |method: &Value| {
+            method
+                .as_str()
+                .is_some_and(|method| SECOND_FACTORS.contains(&method))
+        };
+        let by_methods = claims
+            .amr
+            .as_array()
+            .is_some_and(|methods| methods.iter().any(is_factor));
+        Self {
+            auth_time: claims.auth_time.as_i64().filter(|seconds| *seconds >= 0),
+            second_factor: by_methods || claims.acr == "mfa",
+            subject: claims.sub,
+        }
+    }
+
+    /// Demands a second factor within the last ten minutes.
+    ///
+    /// # Errors
+    /// `STEP_UP_REQUIRED`.
+    pub(crate) fn require_fresh_mfa(&self, now: Timestamp) -> Result<(), AppError> {
+        let seconds = now.millis().div_euclid(1000);
+        let fresh = self.auth_time.is_some_and(|at| {
+            let age = seconds.saturating_sub(at);
+            (-LEEWAY_SECS..=MFA_FRESH_SECS).contains(&age)
+        });
+        if fresh && self.second_factor {
+            Ok(())
+        } else {
+            Err(AppError::new(
+                ErrorCode::StepUpRequired,
+                "show a second factor again: it must be at most ten minutes old",
+            ))
+        }
+    }
 }
 
 /// Verifies dashboard sessions.
@@ -92,7 +156,7 @@ impl SessionVerifier {
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
         // The clock of the service decides below, not the library's.
         validation.validate_exp = false;
-        let token = decode::<Claims>(token, &self.key, &validation).map_err(|error| {
+        let token = decode::<ReadClaims>(token, &self.key, &validation).map_err(|error| {
             tracing::debug!(%error, "a session was refused");
             invalid()
         })?;
@@ -109,8 +173,75 @@ impl SessionVerifier {
         if token.claims.iat > seconds.saturating_add(LEEWAY_SECS) {
             return Err(invalid());
         }
-        Ok(Session {
-            subject: token.claims.sub,
-        })
+        Ok(Session::new(token.claims))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000;
+
+    fn is_fresh(claims: &Value) -> bool {
+        let mut all = json!({ "sub": "a", "iat": NOW, "exp": NOW });
+        let members = all.as_object_mut().unwrap();
+        members.extend(claims.as_object().unwrap().clone());
+        let session = Session::new(serde_json::from_value(all).unwrap());
+        let now = Timestamp::from_millis(NOW * 1000 + 999);
+        session.require_fresh_mfa(now).is_ok()
+    }
+
+    // Fault matrix 135, 136
+    #[test]
+    fn a_second_factor_is_fresh_for_ten_minutes() {
+        for age in [-30, 0, 599, 600] {
+            assert!(
+                is_fresh(&json!({ "auth_time": NOW - age, "amr": ["pwd", "otp"] })),
+                "{age}"
+            );
+        }
+        for age in [-31, 601, 700, NOW, NOW + 1] {
+            assert!(
+                !is_fresh(&json!({ "auth_time": NOW - age, "amr": ["mfa"] })),
+                "{age}"
+            );
+        }
+        for auth_time in [json!(null), json!(NOW.to_string()), json!([NOW]), json!(true)] {
+            assert!(
+                !is_fresh(&json!({ "auth_time": auth_time, "amr": ["mfa"] })),
+                "{auth_time}"
+            );
+        }
+        assert!(!is_fresh(&json!({ "amr": ["mfa"] })));
+    }
+
+    // Fault matrix 134, 136
+    #[test]
+    fn a_second_factor_is_one_that_is_known() {
+        for factor in SECOND_FACTORS {
+            assert!(
+                is_fresh(&json!({ "auth_time": NOW, "amr": [factor] })),
+                "{factor}"
+            );
+        }
+        assert!(is_fresh(&json!({ "auth_time": NOW, "acr": "mfa" })));
+        assert!(is_fresh(&json!({ "auth_time": NOW, "amr": 1, "acr": "mfa" })));
+        for other in [
+            json!({}),
+            json!({ "amr": ["pwd"] }),
+            json!({ "amr": [] }),
+            json!({ "amr": "mfa" }),
+            json!({ "amr": [["mfa"]] }),
+            json!({ "amr": { "mfa": true } }),
+            json!({ "acr": "pwd" }),
+            json!({ "acr": ["mfa"] }),
+        ] {
+            let mut claims = other.clone();
+            claims["auth_time"] = json!(NOW);
+            assert!(!is_fresh(&claims), "{other}");
+        }
     }
 }

@@ -11,12 +11,17 @@ use crate::run::Roles;
 
 /// Prices are read again this soon after they changed.
 const REFRESH: Duration = Duration::from_millis(500);
+/// How often the origins of pages that browsers may call from are read again.
+const ORIGINS: Duration = Duration::from_secs(5);
 /// How often the keys of end users' tokens are read again.
 const KEYS: Duration = Duration::from_secs(10);
 /// How often balances are compared with the thresholds of automatic top-ups.
 const AUTO_TOPUPS: Duration = Duration::from_secs(2);
 /// How often expired answers and idle rate limits are forgotten.
 const TIDY: Duration = Duration::from_mins(1);
+
+/// How long the row of an end user's token outlives it: longer than any call that was asked with it.
+const TOKENS_KEPT_MS: i64 = 2 * 86_400_000;
 
 /// Starts the loops of this process: prices and rate limits wherever calls are served, the rest on workers.
 pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) {
@@ -25,6 +30,7 @@ pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) {
     });
     spawn(app, stop, TIDY, |app| async move {
         app.service.limits.tidy();
+        app.service.end_users.tidy();
         Ok(())
     });
     spawn(
@@ -33,6 +39,9 @@ pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) {
         KEYS,
         |app| async move { app.service.vault.refresh().await },
     );
+    spawn(app, stop, ORIGINS, |app| async move {
+        app.origins.refresh(&*app.service.store).await
+    });
     // A process also ends what it left itself, worker or not.
     let sweep_every = Duration::from_secs(app.service.config.calls.sweep_secs.max(1));
     spawn(app, stop, sweep_every, |app| async move {
@@ -56,6 +65,11 @@ pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) {
         });
         spawn(app, stop, TIDY, |app| async move {
             sweeper::prune(&app.service.engine).await.map(drop)
+        });
+        spawn(app, stop, TIDY, |app| async move {
+            let before = app.service.environment.now().plus_millis(-TOKENS_KEPT_MS);
+            app.service.store.prune_tokens(before).await?;
+            Ok(())
         });
     }
 }

@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, IdentityMode};
-use crate::http::{App, HeaderNames, router, serve};
+use crate::http::{App, HeaderNames, Origins, router, serve};
 use crate::identity::SessionVerifier;
 use crate::metrics::{self, Metrics};
 use crate::service::{Service, SetupError, is_embedded};
@@ -61,6 +61,7 @@ pub(crate) async fn start(mut config: Config, data: &Path, roles: Roles) -> Resu
         },
         metrics: Arc::new(Metrics::new()),
         draining: AtomicBool::new(false),
+        origins: Origins::default(),
         service,
     });
     Ok(Started { app, listener, roles })

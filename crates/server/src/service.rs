@@ -12,7 +12,7 @@ use turnpike_app::providers::{ModelEntry, ProviderEntry, Shelf, ToolEntry};
 use turnpike_app::reads::Reader;
 use turnpike_app::tokens::{KeyVault, VaultSettings};
 use turnpike_app::topups::{TopupDesk, TopupSettings};
-use turnpike_app::{AppSettings, Authenticator, CallDesk, Engine, Environment};
+use turnpike_app::{AppSettings, Authenticator, CallDesk, EndUserDesk, Engine, Environment};
 use turnpike_core::access::KeyPepper;
 use turnpike_store::{PostgresOptions, PostgresStore, PriceRow, SqliteOptions, SqliteStore, Store};
 use turnpike_upstream::processor::{BuiltinProcessor, Processor, StripeProcessor, StripeSettings};
@@ -61,6 +61,7 @@ pub(crate) struct Service {
     pub(crate) shelf: Arc<Shelf>,
     pub(crate) desk: CallDesk,
     pub(crate) reader: Reader,
+    pub(crate) end_users: EndUserDesk,
     pub(crate) admin: AdminDesk,
     pub(crate) authenticator: Authenticator,
     pub(crate) limits: RateLimits<LimitKey>,
@@ -107,21 +108,21 @@ impl Service {
             sweep_after_ms: config.processor.sweep_after_secs.saturating_mul(1000),
         };
         let topups = TopupDesk::new(store.clone(), environment.clone(), processor, topup_settings);
-        let issuer = config.server.public_url.trim_end_matches('/').to_owned();
-        let vault = VaultSettings {
-            master: pepper.derive("signing keys"),
-            audience: format!("{issuer}/api/credits"),
-            issuer,
-            publish_lead_ms: config.tokens.publish_lead_secs.saturating_mul(1000),
-            rotate_after_ms: config.tokens.rotate_days.saturating_mul(86_400_000),
-        };
-        let vault = Arc::new(KeyVault::new(store.clone(), environment.clone(), vault));
+        let vault = vault(&config, &pepper, store.clone(), environment.clone());
         vault.refresh().await?;
+        let mints = config.limits.token_mints_per_minute;
         let engine = Arc::new(Engine::new(store.clone(), environment.clone(), settings));
         Ok(Self {
             desk: CallDesk::new(engine.clone(), shelf.clone()),
             reader: Reader::new(store.clone(), shelf.clone()),
-            admin: AdminDesk::new(store.clone(), environment.clone(), pepper.clone(), brand.clone()),
+            end_users: EndUserDesk::new(store.clone(), environment.clone(), vault.clone(), mints),
+            admin: AdminDesk::new(
+                store.clone(),
+                environment.clone(),
+                pepper.clone(),
+                brand.clone(),
+                vault.clone(),
+            ),
             authenticator: Authenticator::new(store.clone(), pepper, brand, vault.clone()),
             vault,
             topups,
@@ -136,10 +137,10 @@ impl Service {
     }
 }
 
-type Processors = (Option<Arc<dyn Processor>>, Option<Arc<BuiltinProcessor>>);
+pub(crate) type Processors = (Option<Arc<dyn Processor>>, Option<Arc<BuiltinProcessor>>);
 
 /// The configured processor. The built-in one, at which nobody pays, works on loopback addresses only.
-fn processor(config: &Config, pepper: &KeyPepper) -> Result<Processors, SetupError> {
+pub(crate) fn processor(config: &Config, pepper: &KeyPepper) -> Result<Processors, SetupError> {
     let section = &config.processor;
     match section.kind {
         ProcessorKind::Builtin => {
@@ -173,6 +174,24 @@ fn processor(config: &Config, pepper: &KeyPepper) -> Result<Processors, SetupErr
             Ok((Some(Arc::new(stripe)), None))
         }
     }
+}
+
+/// The keys of end users' tokens, not read yet.
+pub(crate) fn vault(
+    config: &Config,
+    pepper: &KeyPepper,
+    store: Arc<dyn Store>,
+    environment: Arc<dyn Environment>,
+) -> Arc<KeyVault> {
+    let issuer = config.server.public_url.trim_end_matches('/').to_owned();
+    let settings = VaultSettings {
+        master: pepper.derive("signing keys"),
+        audience: format!("{issuer}/api/credits"),
+        issuer,
+        publish_lead_ms: config.tokens.publish_lead_secs.saturating_mul(1000),
+        rotate_after_ms: config.tokens.rotate_days.saturating_mul(86_400_000),
+    };
+    Arc::new(KeyVault::new(store, environment, settings))
 }
 
 /// Opens the configured store.

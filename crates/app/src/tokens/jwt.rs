@@ -182,6 +182,16 @@ pub fn looks_like_end_user_token(token: &str) -> bool {
         .is_some_and(|members| members.get("typ").and_then(Value::as_str) == Some(TOKEN_TYPE))
 }
 
+/// The name of the key that `token` says it is signed with. Proves nothing.
+pub(super) fn named_key(token: &str) -> Option<String> {
+    if token.len() > MAX_TOKEN_BYTES {
+        return None;
+    }
+    let (header, _rest) = token.split_once('.')?;
+    let members = parse_object(&URL_SAFE_NO_PAD.decode(header).ok()?).ok()?;
+    members.get("kid")?.as_str().map(str::to_owned)
+}
+
 /// The bytes of the claims, once the signature over them is known to be ours.
 fn genuine(ring: &KeyRing, token: &str, now: Timestamp) -> Result<Vec<u8>, Refusal> {
     if token.len() > MAX_TOKEN_BYTES {

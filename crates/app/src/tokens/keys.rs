@@ -213,6 +213,11 @@ impl KeyRing {
         &self.keys
     }
 
+    /// Whether there is a key named `kid`.
+    pub fn knows(&self, kid: &str) -> bool {
+        self.keys.iter().any(|key| key.kid == kid)
+    }
+
     /// The key that signs at `now`: the newest that has been published long enough, else the oldest; `None` in
     /// an empty ring.
     pub fn signer(&self, now: Timestamp) -> Option<&SigningKey> {
@@ -256,7 +261,8 @@ impl KeyRing {
         json!({ "keys": keys })
     }
 
-    const fn signs_from(&self, key: &SigningKey) -> Timestamp {
+    /// When a key begins to sign.
+    pub const fn signs_from(&self, key: &SigningKey) -> Timestamp {
         key.created_at.plus_millis(self.publish_lead_ms)
     }
 }

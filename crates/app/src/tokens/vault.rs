@@ -5,12 +5,18 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
 use turnpike_core::time::Timestamp;
 use turnpike_store::{SigningKeyRow, Store};
 
+use super::jwt::named_key;
 use super::{EndUserClaims, Expected, KeyRing, SigningKey, mint, verify};
 use crate::environment::Environment;
 use crate::error::AppError;
+
+/// An unknown key's name makes the keys be read again, at most once in this time.
+const LOOK_AGAIN_MS: i64 = 5000;
 
 /// What a vault needs to know of its installation.
 #[derive(Clone, Debug)]
@@ -33,6 +39,8 @@ pub struct KeyVault {
     environment: Arc<dyn Environment>,
     settings: VaultSettings,
     ring: RwLock<Arc<KeyRing>>,
+    /// When the keys were last read because of a token.
+    looked_at: Mutex<Option<Timestamp>>,
 }
 
 impl KeyVault {
@@ -40,6 +48,7 @@ impl KeyVault {
     pub fn new(store: Arc<dyn Store>, environment: Arc<dyn Environment>, settings: VaultSettings) -> Self {
         Self {
             ring: RwLock::new(Arc::new(KeyRing::new(Vec::new(), settings.publish_lead_ms))),
+            looked_at: Mutex::new(None),
             store,
             environment,
             settings,
@@ -72,7 +81,31 @@ impl KeyVault {
                 self.store.delete_signing_key(key.kid()).await?;
             }
         }
+        self.put(ring);
+        Ok(())
+    }
+
+    fn put(&self, ring: KeyRing) {
         *self.ring.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(ring);
+    }
+
+    /// Reads the keys again when `token` names one that is not known here: another node may have made it a moment
+    /// ago. Strangers can cause this no more than once in five seconds.
+    async fn look_for_key_of(&self, token: &str, now: Timestamp) -> Result<(), AppError> {
+        let Some(kid) = named_key(token) else {
+            return Ok(());
+        };
+        if self.ring().knows(&kid) {
+            return Ok(());
+        }
+        let mut looked_at = self.looked_at.lock().await;
+        let recently = looked_at.is_some_and(|at| (0..LOOK_AGAIN_MS).contains(&now.since(at)));
+        // Who waited for the lock may find that the key was read meanwhile.
+        if recently || self.ring().knows(&kid) {
+            return Ok(());
+        }
+        *looked_at = Some(now);
+        self.put(self.load().await?);
         Ok(())
     }
 
@@ -133,8 +166,10 @@ impl KeyVault {
     /// The claims of `token`, if it is genuine and in time.
     ///
     /// # Errors
-    /// `INVALID_CREDENTIAL`, `CREDENTIAL_EXPIRED`.
-    pub fn verify(&self, token: &str, now: Timestamp) -> Result<EndUserClaims, AppError> {
+    /// `INVALID_CREDENTIAL`, `CREDENTIAL_EXPIRED`; `SERVICE_UNAVAILABLE` when its key is not known here and the
+    /// store does not answer.
+    pub async fn verify(&self, token: &str, now: Timestamp) -> Result<EndUserClaims, AppError> {
+        self.look_for_key_of(token, now).await?;
         let expected = Expected {
             issuer: &self.settings.issuer,
             audience: &self.settings.audience,
@@ -143,7 +178,35 @@ impl KeyVault {
     }
 
     /// The public keys as a JWK set.
-    pub fn jwks(&self) -> serde_json::Value {
+    pub fn jwks(&self) -> Value {
         self.ring().jwks(self.environment.now())
+    }
+
+    /// Every key with its state, oldest first, as the store has them now.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn list(&self) -> Result<Value, AppError> {
+        let ring = self.load().await?;
+        let now = self.environment.now();
+        let signer = ring.signer(now).map(SigningKey::kid);
+        let state = |key: &SigningKey| {
+            if signer == Some(key.kid()) {
+                "signing"
+            } else if ring.signs_from(key) > now {
+                "published"
+            } else if ring.is_needed(key.kid(), now) {
+                "accepted"
+            } else {
+                "superseded"
+            }
+        };
+        let row = |key: &Arc<SigningKey>| {
+            json!({
+                "kid": key.kid(), "status": state(key), "createdAt": key.created_at(),
+                "signsFrom": ring.signs_from(key),
+            })
+        };
+        Ok(json!({ "keys": ring.keys().iter().map(row).collect::<Vec<_>>() }))
     }
 }

@@ -204,6 +204,12 @@ impl TopupDesk {
         };
         let wrong_currency = (report.currency != CURRENCY)
             .then(|| Arc::from(format!("paid in {} instead of {CURRENCY}", report.currency)));
+        // Found by our own name, which anybody can put on a payment: it must have been paid at our page.
+        let other_page = match (&topup.checkout, &report.session) {
+            (Some(ours), Some(theirs)) if *ours.id != **theirs => Some(Arc::from("paid at another page")),
+            (Some(_), None) => Some(Arc::from("paid without its page")),
+            (Some(_) | None, _) => None,
+        };
         let mut method = report.method.clone();
         let mut customer = report.customer.clone();
         let mut failure = report.failure.clone();
@@ -227,7 +233,7 @@ impl TopupDesk {
             state,
             payment: report.payment.as_deref().map(Arc::from),
             cents: report.amount_cents,
-            mismatch: wrong_mode.or(wrong_currency),
+            mismatch: wrong_mode.or(wrong_currency).or(other_page),
             customer: customer.map(Arc::from),
             method: method.map(Arc::from),
             failure: failure.map(|(code, message)| (code.into(), message.into())),

@@ -3,6 +3,7 @@
 //! The attempt's row is written before the processor is asked, under a key that every repeat uses again: whatever
 //! is lost on the way, there is one session, and the sweep ends what nobody else does.
 
+mod auto;
 mod events;
 mod refunds;
 mod request;
@@ -17,11 +18,11 @@ use serde_json::Value;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{CommandId, TenantId, TopupId};
 use turnpike_core::ledger::command::{
-    AttachCheckout, AuditNote, AutoTopupChoice, NewClaim, NewTopup, PaymentState, TopupReport,
+    AttachCheckout, AuditNote, NewClaim, NewTopup, PaymentState, TopupReport,
 };
-use turnpike_core::ledger::topup::{AutoTopup, Topup, TopupSource, TopupState};
+use turnpike_core::ledger::topup::{Topup, TopupSource, TopupState};
 use turnpike_core::ledger::{Action, Command, Outcome, Payer};
-use turnpike_core::money::{CreditsPerDollar, Micros};
+use turnpike_core::money::CreditsPerDollar;
 use turnpike_core::topup::{QuoteError, QuoteRules, quote};
 use turnpike_store::{Store, SubmitError, Tenant, TopupFilter};
 use turnpike_upstream::processor::{Checkout, NewCheckout, Processor, ProcessorError};
@@ -56,6 +57,7 @@ pub struct TopupDesk {
     environment: Arc<dyn Environment>,
     processor: Option<Arc<dyn Processor>>,
     settings: TopupSettings,
+    schedule: sweep::Schedule,
 }
 
 /// What comes with a request beside its body.
@@ -91,7 +93,7 @@ fn no_such_session() -> AppError {
 
 impl TopupDesk {
     /// A desk over `store`, whose pages `processor` makes.
-    pub const fn new(
+    pub fn new(
         store: Arc<dyn Store>,
         environment: Arc<dyn Environment>,
         processor: Option<Arc<dyn Processor>>,
@@ -102,6 +104,7 @@ impl TopupDesk {
             environment,
             processor,
             settings,
+            schedule: sweep::Schedule::default(),
         }
     }
 
@@ -112,6 +115,13 @@ impl TopupDesk {
                 "this service has no payment processor configured",
             )
         })
+    }
+
+    /// A public session id: whoever knows it may pay, so it is 128 random bits.
+    fn new_session(&self) -> Arc<str> {
+        let random = self.environment.random_32();
+        let (half, _) = random.split_at(16);
+        format!("cs_{}", hex::encode(half)).into()
     }
 
     async fn submit(
@@ -188,7 +198,7 @@ impl TopupDesk {
         let tenant = &actor.tenant;
         require_active(tenant)?;
         let processor = self.processor()?;
-        let session: Arc<str> = format!("cs_{}", hex::encode(self.environment.random_32())).into();
+        let session: Arc<str> = self.new_session();
         let amount = request.amount(tenant)?;
         let is_pool = payer == Payer::Pool;
         let rules = self.rules_of(tenant);
@@ -396,58 +406,6 @@ impl TopupDesk {
             .map(|topup| view::full_view(topup, tenant))
             .collect();
         Ok(TopupPage { topups, next_cursor })
-    }
-
-    /// The workspace's choice about automatic top-ups.
-    ///
-    /// # Errors
-    /// When the store does not answer.
-    pub async fn auto(&self, actor: &Actor) -> Result<Value, AppError> {
-        let found = self.store.find_auto_topup(actor.tenant.id).await?;
-        Ok(view::auto_view(&found.unwrap_or_default()))
-    }
-
-    /// Sets the workspace's choice about automatic top-ups.
-    ///
-    /// # Errors
-    /// `VALIDATION_ERROR`, `below_minimum`, `above_maximum`.
-    pub async fn set_auto(
-        &self,
-        actor: &Actor,
-        choice: AutoTopupChoice,
-        origin: &str,
-    ) -> Result<Value, AppError> {
-        let tenant = &actor.tenant;
-        require_active(tenant)?;
-        if choice.enabled {
-            quote(choice.amount, &self.rules_of(tenant), true).map_err(quote_error)?;
-            if choice.monthly_cap.is_some_and(|cap| cap < choice.amount) {
-                return Err(AppError::invalid("monthlyCapUsd", "must not be below amountUsd"));
-            }
-            if choice.threshold <= Micros::ZERO {
-                return Err(AppError::invalid("thresholdUsd", "must be more than zero"));
-            }
-        }
-        let note = AuditNote {
-            actor: actor.label().into(),
-            action: "auto_topup.set",
-            target: tenant.id.to_string().into(),
-            before: None,
-            after: Some(view::choice_view(&choice).to_string().into()),
-            origin: origin.into(),
-        };
-        let set = self
-            .submit(tenant.id, Action::SetAutoTopup(choice), Some(note))
-            .await;
-        match set {
-            Ok(Outcome::AutoTopup(auto)) => Ok(view::auto_view(&auto)),
-            Ok(_) => Err(AppError::internal(&"a choice was answered by another outcome")),
-            Err(error) => Err(AppError::from_submit(&error, tenant.credits_per_dollar)),
-        }
-    }
-
-    async fn auto_of(&self, tenant: TenantId) -> Result<AutoTopup, AppError> {
-        Ok(self.store.find_auto_topup(tenant).await?.unwrap_or_default())
     }
 }
 

@@ -1,17 +1,17 @@
-//! Reconciliation: asks the processor about everything that is not settled, so that a lost event loses nothing;
-//! and begins automatic top-ups.
+//! Reconciliation: asks the processor about everything that is not settled, so that a lost event loses nothing.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use turnpike_core::ids::{TenantId, TopupId};
-use turnpike_core::ledger::command::{NewTopup, PaymentState, TopupReport};
-use turnpike_core::ledger::topup::{AutoTopup, DisputeState, RefundState, Topup, TopupSource, TopupState};
-use turnpike_core::ledger::{Action, Outcome, Payer, Rejection, TenantStatus};
-use turnpike_core::topup::quote;
+use turnpike_core::ledger::Action;
+use turnpike_core::ledger::command::{PaymentState, TopupReport};
+use turnpike_core::ledger::topup::{DisputeState, RefundState, Topup, TopupSource, TopupState};
+use turnpike_core::time::Timestamp;
 use turnpike_store::SubmitError;
-use turnpike_upstream::processor::{NewCharge, Processor, ProcessorError};
+use turnpike_upstream::processor::{Processor, ProcessorError};
 
-use super::{TopupDesk, view};
+use super::TopupDesk;
 use crate::error::AppError;
 
 /// Top-ups read at once.
@@ -20,6 +20,36 @@ const PAGE: u32 = 100;
 const REPEATABLE_MS: i64 = 23 * 3_600_000;
 /// How long after its end an unpaid page is waited for before it counts as expired.
 const EXPIRY_GRACE_MS: i64 = 60_000;
+
+/// After so many unanswered questions a sweep gives up.
+const MAX_FAILURES_IN_A_ROW: u64 = 3;
+/// Longest time between two looks at the same top-up.
+const MAX_PAUSE_MS: i64 = 15 * 60_000;
+/// Shortest time between two looks at the same top-up.
+const MIN_PAUSE_MS: i64 = 1000;
+
+/// When each top-up is looked at next: the older it is, the more rarely.
+#[derive(Default)]
+pub(super) struct Schedule(Mutex<HashMap<TopupId, Timestamp>>);
+
+impl Schedule {
+    /// Whether a top-up of `age` may be looked at now; if so, it is not due again for a quarter of its age.
+    fn is_due(&self, topup: TopupId, now: Timestamp, age: i64) -> bool {
+        let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if next.get(&topup).is_some_and(|at| now < *at) {
+            return false;
+        }
+        let pause = age.div_euclid(4).clamp(MIN_PAUSE_MS, MAX_PAUSE_MS);
+        next.insert(topup, now.plus_millis(pause));
+        true
+    }
+
+    /// Forgets what has been due for a while: it is settled.
+    fn tidy(&self, now: Timestamp) {
+        let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        next.retain(|_, at| now.since(*at) < MAX_PAUSE_MS);
+    }
+}
 
 /// What a sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,32 +61,43 @@ pub struct TopupSweep {
 }
 
 impl TopupDesk {
-    /// Looks at everything unsettled that is old enough.
+    /// Looks at everything unsettled that is old enough and was not looked at lately.
     ///
     /// # Errors
-    /// When the store does not answer; what the processor does not answer waits for the next sweep.
+    /// When the store does not answer; what the processor does not answer waits for a later sweep.
     pub async fn sweep(&self) -> Result<TopupSweep, AppError> {
         let Some(processor) = &self.processor else {
             return Ok(TopupSweep::default());
         };
         let mut done = TopupSweep::default();
+        let mut in_a_row: u64 = 0;
         let mut after: Option<TopupId> = None;
         loop {
             let page = self.store.list_unsettled_topups(after, PAGE).await?;
             let Some((_, last)) = page.last() else { break };
             after = Some(last.id);
             for (tenant, topup) in &page {
-                let age = self.environment.now().since(topup.created_at);
-                if age < self.settings.sweep_after_ms {
+                let now = self.environment.now();
+                let age = now.since(topup.created_at);
+                if age < self.settings.sweep_after_ms || !self.schedule.is_due(topup.id, now, age) {
                     continue;
                 }
                 done.asked = done.asked.saturating_add(1);
-                if let Err(error) = self.reconcile(processor, *tenant, topup).await {
-                    tracing::warn!(session = &*topup.session, %error, "a top-up could not be reconciled");
-                    done.failed = done.failed.saturating_add(1);
+                let Err(error) = self.reconcile(processor, *tenant, topup).await else {
+                    in_a_row = 0;
+                    continue;
+                };
+                tracing::warn!(session = &*topup.session, %error, "a top-up could not be reconciled");
+                done.failed = done.failed.saturating_add(1);
+                in_a_row = in_a_row.saturating_add(1);
+                if in_a_row >= MAX_FAILURES_IN_A_ROW {
+                    // The processor is away. Those that failed are not due for a while: the next sweep begins
+                    // behind them.
+                    return Ok(done);
                 }
             }
         }
+        self.schedule.tidy(self.environment.now());
         Ok(done)
     }
 
@@ -74,6 +115,10 @@ impl TopupDesk {
                 continue;
             }
             match &refund.reference {
+                None if self.environment.now().since(refund.created_at) >= REPEATABLE_MS => {
+                    // Asked again now, it might be made a second time.
+                    tracing::error!(refund = %refund.id, "a refund's outcome is unknown: a person has to look");
+                }
                 None => self.push_refund(tenant, topup, refund).await.map(drop)?,
                 Some(reference) => {
                     if let Some(report) = answered(processor.find_refund(reference).await)? {
@@ -131,7 +176,12 @@ impl TopupDesk {
         }
     }
 
-    async fn end_unpaid(&self, tenant: TenantId, topup: &Topup, state: PaymentState) -> Result<(), AppError> {
+    pub(super) async fn end_unpaid(
+        &self,
+        tenant: TenantId,
+        topup: &Topup,
+        state: PaymentState,
+    ) -> Result<(), AppError> {
         let report = TopupReport {
             topup: topup.into(),
             event: None,
@@ -150,109 +200,6 @@ impl TopupDesk {
             Ok(_) | Err(SubmitError::Rejected(_)) => Ok(()),
             Err(SubmitError::Busy | SubmitError::Unavailable(_) | SubmitError::Unknown) => {
                 Err(AppError::unavailable())
-            }
-        }
-    }
-
-    /// Begins the automatic top-ups that are due.
-    ///
-    /// # Errors
-    /// When the store does not answer.
-    pub async fn begin_due(&self) -> Result<u64, AppError> {
-        let Some(processor) = &self.processor else {
-            return Ok(0);
-        };
-        let mut begun: u64 = 0;
-        for (id, auto) in self.store.list_auto_topups().await? {
-            if auto.running.is_some() || auto.method.is_none() {
-                continue;
-            }
-            let pool = self.store.find_account(&Payer::Pool.account(id)).await?;
-            if pool.unwrap_or_default().available() >= auto.threshold {
-                continue;
-            }
-            if self.begin_auto(processor, id, &auto).await? {
-                begun = begun.saturating_add(1);
-            }
-        }
-        Ok(begun)
-    }
-
-    async fn begin_auto(
-        &self,
-        processor: &Arc<dyn Processor>,
-        tenant: TenantId,
-        auto: &AutoTopup,
-    ) -> Result<bool, AppError> {
-        let owner = self.store.find_tenant(tenant).await?;
-        let Some(owner) = owner.filter(|owner| owner.status == TenantStatus::Active) else {
-            return Ok(false);
-        };
-        let Ok(quoted) = quote(auto.amount, &self.rules_of(&owner), true) else {
-            tracing::warn!(%tenant, "an automatic top-up is outside the limits");
-            return Ok(false);
-        };
-        let now = self.environment.now();
-        let new = NewTopup {
-            id: TopupId(self.environment.new_id()),
-            session: format!("cs_{}", hex::encode(self.environment.random_32())).into(),
-            owner: None,
-            source: TopupSource::AutoReload,
-            terms: view::terms(&quoted, owner.credits_per_dollar),
-            metadata: None,
-            success_url: None,
-            cancel_url: None,
-            saves_method: false,
-            credential: "auto_topup".into(),
-            expires_at: now.plus_millis(self.settings.session_ms),
-            claim: None,
-        };
-        // The threshold, the ceiling and "one at a time" are decided in the command.
-        match self
-            .submit(tenant, Action::BeginAutoTopup(Box::new(new)), None)
-            .await
-        {
-            Ok(Outcome::Topup(topup)) => {
-                self.charge(processor, tenant, &topup, auto).await?;
-                Ok(true)
-            }
-            Ok(_) | Err(SubmitError::Rejected(Rejection::AutoTopupNotDue(_))) => Ok(false),
-            Err(error) => Err(AppError::from_submit(&error, owner.credits_per_dollar)),
-        }
-    }
-
-    async fn charge(
-        &self,
-        processor: &Arc<dyn Processor>,
-        tenant: TenantId,
-        topup: &Topup,
-        auto: &AutoTopup,
-    ) -> Result<(), AppError> {
-        let (Some(customer), Some(method)) = (&auto.customer, &auto.method) else {
-            return self.end_unpaid(tenant, topup, PaymentState::Failed).await;
-        };
-        let charge = NewCharge {
-            attempt: topup.id.to_string(),
-            reference: topup.session.to_string(),
-            amount_cents: topup.terms.total_cents(),
-            description: "Automatic top-up".to_owned(),
-            customer: customer.to_string(),
-            method: method.to_string(),
-        };
-        match processor.charge(&charge).await {
-            Ok(report) => self.apply_payment(tenant, topup, &report, None, None).await,
-            // Begun with another method than is saved now: it may have been charged, and its event tells.
-            Err(ProcessorError::Refused { code, .. }) if code == "idempotency_error" => {
-                tracing::error!(%tenant, session = &*topup.session, "the saved method changed under a charge");
-                Ok(())
-            }
-            Err(ProcessorError::Refused { code, message }) => {
-                tracing::warn!(%tenant, code, message, "an automatic top-up was refused");
-                self.end_unpaid(tenant, topup, PaymentState::Failed).await
-            }
-            Err(error @ (ProcessorError::Unavailable(_) | ProcessorError::Unknown(_))) => {
-                tracing::warn!(%tenant, %error, "an automatic top-up is under way");
-                Ok(())
             }
         }
     }

@@ -212,7 +212,8 @@ pub struct Account {
     pub held: Micros,
     /// Whether it may be spent from.
     pub status: AccountStatus,
-    /// Why it is frozen, counted: each dispute, each debt, and by hand.
+    /// Why it is frozen, counted: each dispute, each debt, and by hand. Freeing by hand forgives them all: above
+    /// 2³² it counts how often that was done, so that what was forgiven cannot end a later freeze.
     pub freezes: i64,
     /// Calls paid from it that are not finished, running streams included.
     pub open_calls: i64,
@@ -236,7 +237,20 @@ impl Default for Account {
     }
 }
 
+/// One step of the upper half of [`Account::freezes`].
+const FORGIVEN: i64 = 1 << 32;
+
 impl Account {
+    /// Reasons to be frozen that were not forgiven.
+    pub const fn reasons(&self) -> i64 {
+        self.freezes.rem_euclid(FORGIVEN)
+    }
+
+    /// How often its reasons were forgiven: a reason belongs to the spell in which it arose.
+    pub const fn spell(&self) -> i64 {
+        self.freezes.div_euclid(FORGIVEN)
+    }
+
     /// Adds a reason to be frozen; says whether it was not frozen before.
     pub(super) fn freeze(&mut self) -> bool {
         self.freezes = self.freezes.saturating_add(1);
@@ -247,10 +261,21 @@ impl Account {
         was_active
     }
 
-    /// Takes a reason away; without one the account may be spent from again.
-    pub(super) fn thaw(&mut self) {
-        self.freezes = self.freezes.saturating_sub(1).max(0);
-        if self.freezes == 0 && self.status == AccountStatus::Frozen {
+    /// Takes a reason of `spell` away; without one the account may be spent from again.
+    pub(super) fn thaw(&mut self, spell: i64) {
+        if spell != self.spell() || self.reasons() == 0 {
+            return;
+        }
+        self.freezes = self.freezes.saturating_sub(1);
+        if self.reasons() == 0 && self.status == AccountStatus::Frozen {
+            self.status = AccountStatus::Active;
+        }
+    }
+
+    /// Forgives every reason there is.
+    pub(super) fn forgive(&mut self) {
+        self.freezes = self.spell().saturating_add(1).saturating_mul(FORGIVEN);
+        if self.status == AccountStatus::Frozen {
             self.status = AccountStatus::Active;
         }
     }
@@ -270,7 +295,7 @@ impl Account {
 }
 
 /// A settled balance and the part of it that is set aside.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Balance {
     /// Settled balance.
     pub posted: Micros,

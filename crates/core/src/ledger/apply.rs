@@ -8,7 +8,10 @@ use uuid::Uuid;
 
 use super::account::{Account, AccountKey, AccountKind, AccountStatus, Balance, Payer, TenantStatus};
 use super::books::{Books, TenantHead};
-use super::command::{Action, AuditEntry, AuditNote, Command, Grant, GrantSource, Move, NewClaim, Outcome};
+use super::command::{
+    Action, AuditEntry, AuditNote, Command, Grant, GrantSource, MOVE_KEPT_MS, Move, MoveReceipt, NewClaim,
+    Outcome, OutcomeKind, StoredOutcome,
+};
 use super::event::{Event, EventType};
 use super::hold::Claim;
 use super::policy::EndUser;
@@ -131,7 +134,10 @@ impl Step<'_> {
         let Some(note) = &self.command.note else { return };
         if matches!(
             outcome,
-            Outcome::Existing(_) | Outcome::Retired { already: true, .. }
+            Outcome::Existing(_)
+                | Outcome::Revoked(0)
+                | Outcome::Frozen(false)
+                | Outcome::Retired { already: true, .. }
         ) {
             return;
         }
@@ -329,11 +335,35 @@ impl Step<'_> {
             })?
             .ok_or(Rejection::NotPositive)?;
         let account = self.account(&to)?;
+        self.emit_granted(grant, account.posted, transfer)?;
         self.emit_balance_changed(&grant.to, before, account.posted, Cause::Grant, transfer)?;
         Ok(Outcome::Granted {
             transfer,
             balance: account.balance(),
         })
+    }
+
+    /// Tells of credits that arrived without a checkout session, with the members of every top-up's event.
+    fn emit_granted(&mut self, grant: &Grant, balance: Micros, entry: TransferId) -> Result<(), Rejection> {
+        let rate = self.tenant()?.credits_per_dollar;
+        let data = object([
+            ("amountUsd", json!(grant.amount)),
+            ("balanceUsd", json!(balance)),
+            ("source", json!(grant.source)),
+            ("metadata", json!({})),
+            ("bonusUsd", json!(Micros::ZERO)),
+            ("sessionId", json!(null)),
+            ("feeUsd", json!(Micros::ZERO)),
+            ("amountCredits", json!(rate.credits(grant.amount))),
+            ("balanceCredits", json!(rate.credits(balance))),
+        ]);
+        let reference = entry.to_string();
+        self.emit(
+            EventType::TopupCompleted,
+            grant.to.external_user_id(),
+            &reference,
+            data,
+        )
     }
 
     fn move_between(&mut self, moved: &Move) -> Result<Outcome, Rejection> {
@@ -347,10 +377,9 @@ impl Step<'_> {
         }
         self.active_tenant()?;
         let user = Payer::EndUser(moved.end_user.clone());
-        if moved.to_end_user {
-            self.ensure_end_user(&user)?;
-        } else if self.end_user(&moved.end_user)?.is_none() {
-            return Err(Rejection::UnknownEndUser);
+        match self.end_user(&moved.end_user)? {
+            None if !moved.to_end_user => return Err(Rejection::UnknownEndUser),
+            _ => self.ensure_end_user(&user)?,
         }
         let (from, to, cause) = if moved.to_end_user {
             (Payer::Pool, user.clone(), Cause::Allocate)
@@ -379,11 +408,22 @@ impl Step<'_> {
         let balance_of = |payer: &Payer| -> Result<Balance, Rejection> {
             Ok(self.account(&payer.account(self.command.tenant))?.balance())
         };
-        Ok(Outcome::Moved {
+        let receipt = MoveReceipt {
             transfer,
+            amount: moved.amount,
             pool: balance_of(&Payer::Pool)?,
             end_user: balance_of(&user)?,
-        })
+        };
+        if moved.claim.is_some() {
+            let outcome = StoredOutcome {
+                kind: OutcomeKind::Success,
+                body: Some(json!(receipt).to_string().into()),
+                expires_at: self.command.at.plus_millis(MOVE_KEPT_MS),
+            };
+            let subject = CallId(self.command.id.0);
+            self.books.outcomes.push((self.command.tenant, subject, outcome));
+        }
+        Ok(Outcome::Moved(receipt))
     }
 }
 

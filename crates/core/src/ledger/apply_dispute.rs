@@ -7,17 +7,15 @@ use serde_json::json;
 
 use super::apply::{Step, object};
 use super::apply_topup::{find, handled, name, put};
-use super::clawback::{claw, freeze, hold_back, let_go, restore, thaw};
+use super::clawback::{claw, hold_back, let_go, restore, thaw};
 use super::command::{DisputeReport, Outcome};
 use super::event::EventType;
 use super::rejection::Rejection;
-use super::topup::{Dispute, DisputeState, Parts, Topup};
+use super::shares::{fill_up, freeze_by_dispute, share};
+use super::topup::{Clawed, Dispute, DisputeState, Parts, Topup};
 use super::transfer::Cause;
 use crate::ids::DisputeId;
 use crate::money::Micros;
-
-/// Most disputes of one top-up.
-const MAX_DISPUTES: usize = 20;
 
 pub(super) fn report(step: &mut Step<'_>, report: &DisputeReport) -> Result<Outcome, Rejection> {
     let mut topup = find(step, &report.topup)?;
@@ -31,9 +29,6 @@ pub(super) fn report(step: &mut Step<'_>, report: &DisputeReport) -> Result<Outc
         .position(|dispute| dispute.reference == report.reference);
     let mut dispute = match at {
         Some(at) => topup.disputes.remove(at),
-        None if topup.disputes.len() >= MAX_DISPUTES => {
-            return Err(Rejection::NotRefundable("it has too many disputes"));
-        }
         None => Dispute {
             id: DisputeId::derive(step.command.tenant, &report.reference),
             reference: report.reference.clone(),
@@ -43,20 +38,33 @@ pub(super) fn report(step: &mut Step<'_>, report: &DisputeReport) -> Result<Outc
             clawed: None,
             state: DisputeState::Warning,
             parked: !topup.state.is_credited(),
-            froze: false,
+            froze: None,
             reason: report.reason.clone(),
             due_by: report.due_by,
             created_at: step.command.at,
         },
     };
     if dispute.parked {
-        dispute.state = report.state;
+        if follows(dispute.state, report.state) {
+            dispute.state = report.state;
+        }
     } else {
         advance(step, &topup, &mut dispute, report.state)?;
     }
     let at = at.unwrap_or(topup.disputes.len()).min(topup.disputes.len());
     topup.disputes.insert(at, dispute);
+    fill_up(step, &mut topup)?;
     put(step, topup)
+}
+
+/// Whether `to` is news of a dispute that is `from`, and not a state that it passed before.
+fn follows(from: DisputeState, to: DisputeState) -> bool {
+    match (from, to) {
+        (DisputeState::Warning, _) => to != DisputeState::Warning,
+        (DisputeState::Open | DisputeState::Won, DisputeState::Lost)
+        | (DisputeState::Open | DisputeState::Lost, DisputeState::Won) => true,
+        (DisputeState::Open | DisputeState::Won | DisputeState::Lost, _) => false,
+    }
 }
 
 /// Brings `dispute`, which is not among the top-up's at the moment, to `state`.
@@ -84,7 +92,7 @@ fn advance(
             win(step, topup, dispute)
         }
         (DisputeState::Won, DisputeState::Lost) => {
-            share(topup, dispute)?;
+            dispute.parts = share(topup, dispute.cents)?;
             lose(step, topup, dispute)
         }
         // Nothing new, or a state that was passed before.
@@ -92,17 +100,10 @@ fn advance(
     }
 }
 
-/// INVARIANT: refunds and disputes together never take more than was paid: a dispute takes what is left.
-fn share(topup: &Topup, dispute: &mut Dispute) -> Result<(), Rejection> {
-    dispute.cents = dispute.cents.min(topup.refundable_cents());
-    dispute.parts = topup.parts_of(dispute.cents).ok_or(Rejection::Overflow)?;
-    Ok(())
-}
-
 fn open(step: &mut Step<'_>, topup: &Topup, dispute: &mut Dispute) -> Result<(), Rejection> {
-    share(topup, dispute)?;
-    let (payer, due) = (topup.payer(), dispute.parts.due().ok_or(Rejection::Overflow)?);
-    dispute.held = hold_back(step, &payer, due)?;
+    dispute.parts = share(topup, dispute.cents)?;
+    let due = dispute.parts.due().ok_or(Rejection::Overflow)?;
+    dispute.held = hold_back(step, &topup.holder(), due)?;
     dispute.state = DisputeState::Open;
     let data = object([
         ("disputeId", json!(dispute.id)),
@@ -116,36 +117,26 @@ fn open(step: &mut Step<'_>, topup: &Topup, dispute: &mut Dispute) -> Result<(),
         &topup.session,
         data,
     )?;
-    if dispute.held < due {
-        dispute.froze = true;
-        freeze(step, &payer, "dispute_of_spent_credits", &dispute.id.to_string())?;
-    }
-    Ok(())
+    freeze_by_dispute(step, topup, dispute)
 }
 
 fn lose(step: &mut Step<'_>, topup: &Topup, dispute: &mut Dispute) -> Result<(), Rejection> {
-    let payer = topup.payer();
+    let payer = topup.holder();
     let_go(step, &payer, std::mem::take(&mut dispute.held))?;
     let taken = claw(step, topup, dispute.parts, Cause::Dispute)?;
     dispute.clawed = Some(taken.clawed);
     dispute.state = DisputeState::Lost;
     emit_closed(step, topup, dispute, taken.debited)?;
-    let short = taken.clawed.short != Parts::default();
-    if short && !dispute.froze {
-        freeze(step, &payer, "dispute_of_spent_credits", &dispute.id.to_string())?;
-    } else if !short && dispute.froze {
-        thaw(step, &payer)?;
+    if !dispute.clawed.is_some_and(Clawed::is_short) {
+        thaw(step, &payer, dispute.froze.take())?;
     }
-    dispute.froze = short;
-    Ok(())
+    freeze_by_dispute(step, topup, dispute)
 }
 
 fn win(step: &mut Step<'_>, topup: &Topup, dispute: &mut Dispute) -> Result<(), Rejection> {
-    let payer = topup.payer();
+    let payer = topup.holder();
     let_go(step, &payer, std::mem::take(&mut dispute.held))?;
-    if std::mem::take(&mut dispute.froze) {
-        thaw(step, &payer)?;
-    }
+    thaw(step, &payer, dispute.froze.take())?;
     dispute.state = DisputeState::Won;
     emit_closed(step, topup, dispute, Micros::ZERO)
 }

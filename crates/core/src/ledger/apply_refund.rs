@@ -9,16 +9,17 @@ use serde_json::json;
 
 use super::apply::{Step, object};
 use super::apply_topup::{find, handled, name, put};
-use super::clawback::{claw, freeze, hold_back, let_go, restore, thaw};
+use super::clawback::{claw, hold_back, let_go, restore, thaw};
 use super::command::{NewRefund, Outcome, RefundReport};
 use super::event::EventType;
 use super::rejection::Rejection;
+use super::shares::{fill_up, freeze_by_refund, share};
 use super::topup::{Parts, Refund, RefundState, Topup, TopupState};
 use super::transfer::Cause;
 use crate::ids::RefundId;
 use crate::money::Micros;
 
-/// Most refunds of one top-up.
+/// Most refunds of one top-up that may be asked for here; what the processor tells of is a fact.
 const MAX_REFUNDS: usize = 100;
 
 pub(super) fn open(step: &mut Step<'_>, new: &NewRefund) -> Result<Outcome, Rejection> {
@@ -45,7 +46,7 @@ pub(super) fn open(step: &mut Step<'_>, new: &NewRefund) -> Result<Outcome, Reje
     }
     let parts = topup.parts_of(cents).ok_or(Rejection::Overflow)?;
     let due = parts.due().ok_or(Rejection::Overflow)?;
-    let payer = topup.payer();
+    let payer = topup.holder();
     let available = step.account(&payer.account(step.command.tenant))?.available();
     if available < due {
         return Err(Rejection::InsufficientCredits {
@@ -63,7 +64,7 @@ pub(super) fn open(step: &mut Step<'_>, new: &NewRefund) -> Result<Outcome, Reje
         clawed: None,
         state: RefundState::Pending,
         parked: false,
-        froze: false,
+        froze: None,
         reason: new.reason.clone(),
         failure: None,
         created_at: step.command.at,
@@ -87,16 +88,19 @@ pub(super) fn report(step: &mut Step<'_>, report: &RefundReport) -> Result<Outco
         Some(at) => topup.refunds.remove(at),
         None => told(step, &topup, report)?,
     };
+    let news = follows(&refund, report.state);
     if refund.reference.is_none() {
         refund.reference.clone_from(&report.reference);
     }
-    if refund.parked {
+    if news && refund.parked {
         refund.state = report.state;
-    } else {
-        advance(step, &mut topup, &mut refund, report)?;
+        refund.failure.clone_from(&report.failure);
+    } else if news {
+        advance(step, &topup, &mut refund, report)?;
     }
     let at = at.unwrap_or(topup.refunds.len()).min(topup.refunds.len());
     topup.refunds.insert(at, refund);
+    fill_up(step, &mut topup)?;
     restate(&mut topup);
     put(step, topup)
 }
@@ -106,19 +110,22 @@ fn told(step: &Step<'_>, topup: &Topup, report: &RefundReport) -> Result<Refund,
     let Some(reference) = &report.reference else {
         return Err(Rejection::UnknownTopup);
     };
-    if topup.refunds.len() >= MAX_REFUNDS {
-        return Err(Rejection::NotRefundable("it has too many refunds"));
-    }
+    let parked = !topup.state.is_credited();
+    let parts = if parked {
+        Parts::default()
+    } else {
+        share(topup, report.cents)?
+    };
     Ok(Refund {
         id: RefundId::derive(step.command.tenant, reference),
         reference: Some(reference.clone()),
         cents: report.cents,
-        parts: Parts::default(),
+        parts,
         held: Micros::ZERO,
         clawed: None,
         state: RefundState::Pending,
-        parked: !topup.state.is_credited(),
-        froze: false,
+        parked,
+        froze: None,
         reason: "refunded at the processor".into(),
         failure: None,
         created_at: step.command.at,
@@ -136,10 +143,22 @@ fn restate(topup: &mut Topup) {
     }
 }
 
+/// Whether `state` is news of `refund`. The processor's own failure is its last word, and what it told before
+/// may arrive after it; only a refund that we gave up before the processor knew it can still succeed.
+fn follows(refund: &Refund, state: RefundState) -> bool {
+    match refund.state {
+        RefundState::Pending => state != RefundState::Pending,
+        RefundState::Succeeded => matches!(state, RefundState::Failed | RefundState::Canceled),
+        RefundState::Failed | RefundState::Canceled => {
+            state == RefundState::Succeeded && refund.reference.is_none()
+        }
+    }
+}
+
 /// Brings `refund`, which is not among the top-up's at the moment, to the reported state.
 fn advance(
     step: &mut Step<'_>,
-    topup: &mut Topup,
+    topup: &Topup,
     refund: &mut Refund,
     report: &RefundReport,
 ) -> Result<(), Rejection> {
@@ -147,12 +166,12 @@ fn advance(
         (RefundState::Pending, RefundState::Succeeded) => succeed(step, topup, refund),
         (RefundState::Failed | RefundState::Canceled, RefundState::Succeeded) => {
             // Its share was free for others meanwhile.
-            refund.parts = Parts::default();
+            refund.parts = share(topup, refund.cents)?;
+            refund.failure = None;
             succeed(step, topup, refund)
         }
         (RefundState::Pending, RefundState::Failed | RefundState::Canceled) => {
-            let_go(step, &topup.payer(), refund.held)?;
-            refund.held = Micros::ZERO;
+            let_go(step, &topup.holder(), std::mem::take(&mut refund.held))?;
             refund.state = report.state;
             refund.failure.clone_from(&report.failure);
             emit(step, topup, refund, Micros::ZERO)
@@ -160,9 +179,7 @@ fn advance(
         (RefundState::Succeeded, RefundState::Failed | RefundState::Canceled) => {
             let clawed = refund.clawed.take().unwrap_or_default();
             restore(step, topup, clawed)?;
-            if std::mem::take(&mut refund.froze) {
-                thaw(step, &topup.payer())?;
-            }
+            thaw(step, &topup.holder(), refund.froze.take())?;
             refund.state = report.state;
             refund.failure.clone_from(&report.failure);
             emit(step, topup, refund, Micros::ZERO)
@@ -175,27 +192,16 @@ fn advance(
 }
 
 fn succeed(step: &mut Step<'_>, topup: &Topup, refund: &mut Refund) -> Result<(), Rejection> {
-    let payer = topup.payer();
-    let_go(step, &payer, std::mem::take(&mut refund.held))?;
-    // INVARIANT: refunds and disputes together never take more than was paid. What was asked for here has its
-    // share already; the share of one that came from the processor is what is left.
-    if refund.parts == Parts::default() {
-        let cents = refund.cents.min(topup.refundable_cents());
-        refund.parts = topup.parts_of(cents).ok_or(Rejection::Overflow)?;
-    }
+    let_go(step, &topup.holder(), std::mem::take(&mut refund.held))?;
     let taken = claw(step, topup, refund.parts, Cause::TopupRefund)?;
     refund.clawed = Some(taken.clawed);
     refund.state = RefundState::Succeeded;
     emit(step, topup, refund, taken.debited)?;
-    if taken.clawed.short != Parts::default() && !refund.froze {
-        refund.froze = true;
-        freeze(step, &payer, "refund_of_spent_credits", &refund.id.to_string())?;
-    }
-    Ok(())
+    freeze_by_refund(step, topup, refund)
 }
 
 fn emit(step: &mut Step<'_>, topup: &Topup, refund: &Refund, debited: Micros) -> Result<(), Rejection> {
-    let balance = step.account(&topup.payer().account(step.command.tenant))?.posted;
+    let balance = step.account(&topup.holder().account(step.command.tenant))?.posted;
     let reason = refund.failure.as_ref().unwrap_or(&refund.reason);
     let data = object([
         ("refundId", json!(refund.id)),
@@ -223,6 +229,7 @@ pub(super) fn unpark(step: &mut Step<'_>, topup: &mut Topup) -> Result<(), Rejec
         }
         let mut refund = topup.refunds.remove(at);
         refund.parked = false;
+        refund.parts = share(topup, refund.cents)?;
         if refund.state == RefundState::Succeeded {
             refund.state = RefundState::Pending;
             succeed(step, topup, &mut refund)?;

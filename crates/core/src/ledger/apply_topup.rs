@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::account::{AccountKey, AccountKind, Payer};
+use super::account::{AccountKey, AccountKind, AccountStatus, Payer};
 use super::apply::{Posting, Step, object};
 use super::clawback;
 use super::command::{
@@ -18,7 +18,7 @@ use super::topup::{
     AutoTopup, CheckoutRef, DisputeState, MAX_AUTO_FAILURES, RefundState, Topup, TopupSource, TopupState,
 };
 use super::transfer::Cause;
-use super::{apply_dispute, apply_refund};
+use super::{apply_dispute, apply_refund, shares};
 use crate::money::Micros;
 
 /// The top-up that `named` names.
@@ -111,11 +111,12 @@ pub(super) fn open(step: &mut Step<'_>, new: &NewTopup) -> Result<Outcome, Rejec
     {
         return Ok(Outcome::Existing(subject));
     }
+    begin(step, new)
+}
+
+fn begin(step: &mut Step<'_>, new: &NewTopup) -> Result<Outcome, Rejection> {
     step.active_tenant()?;
-    if new.terms.credits <= Micros::ZERO
-        || new.terms.credits.checked_add(new.terms.fee) != Some(new.terms.total)
-        || new.terms.bonus.is_negative()
-    {
+    if !new.terms.add_up() {
         return Err(Rejection::NotPositive);
     }
     let named = new.topup();
@@ -151,40 +152,91 @@ pub(super) fn report(step: &mut Step<'_>, report: &TopupReport) -> Result<Outcom
         return Ok(Outcome::Existing(topup.id.0));
     }
     match (report.state, topup.state) {
-        (PaymentState::Paid, state) if state.is_credited() => {
-            if report.payment.is_some() && report.payment != topup.payment {
-                topup.review = Some("paid by a second payment".into());
-                return put(step, topup);
-            }
-            return Ok(Outcome::Topup(Box::new(topup)));
-        }
+        (PaymentState::Paid, state) if state.is_credited() => return paid_again(step, topup, report),
         (PaymentState::Paid, _) => {
-            if let Some(reason) = mismatch(&topup, report) {
-                topup.review = Some(reason);
-                return put(step, topup);
+            let mut reason = mismatch(&topup, report);
+            if reason.is_none() && !fits(step, &topup)? {
+                reason = Some("the balance cannot hold it".into());
             }
-            return credit(step, topup, report);
+            let Some(reason) = reason else {
+                return credit(step, topup, report);
+            };
+            topup.review = Some(reason.clone());
+            // Until its page ends the right payment may come, and it may come after that. But nothing waits
+            // for it for good: neither its end user's retirement nor the next automatic top-up.
+            if topup.state.is_open() && step.command.at >= topup.expires_at {
+                fail(step, &mut topup, TopupState::Failed, ("review".into(), reason))?;
+            }
         }
-        (PaymentState::Processing, TopupState::Open) => topup.state = TopupState::Processing,
+        (PaymentState::Processing, state) => {
+            // What is told of the payment before it is paid has to find its top-up.
+            if let Some(payment) = &report.payment
+                && !state.is_credited()
+                && mismatch(&topup, report).is_none()
+            {
+                name(step, &topup, payment);
+            }
+            if state == TopupState::Open {
+                topup.state = TopupState::Processing;
+            }
+        }
         (PaymentState::Failed, state) if state.is_open() => {
-            topup.state = TopupState::Failed;
             let failure = report.failure.clone();
-            topup.failure = Some(failure.unwrap_or(("failed".into(), "the payment failed".into())));
-            emit_failed(step, &topup)?;
-            auto_ended(step, &topup, false)?;
+            let failure = failure.unwrap_or(("failed".into(), "the payment failed".into()));
+            fail(step, &mut topup, TopupState::Failed, failure)?;
         }
         (PaymentState::Expired, TopupState::Open) => {
-            topup.state = TopupState::Expired;
-            topup.failure = Some(("expired".into(), "the checkout page was not used in time".into()));
-            emit_failed(step, &topup)?;
-            auto_ended(step, &topup, false)?;
+            let failure = ("expired".into(), "the checkout page was not used in time".into());
+            fail(step, &mut topup, TopupState::Expired, failure)?;
         }
         // What is further along stays so: a later state was told of first.
-        (PaymentState::Processing | PaymentState::Failed | PaymentState::Expired, _) => {
-            return Ok(Outcome::Topup(Box::new(topup)));
-        }
+        (PaymentState::Failed | PaymentState::Expired, _) => return Ok(Outcome::Topup(Box::new(topup))),
     }
     put(step, topup)
+}
+
+fn fail(
+    step: &mut Step<'_>,
+    topup: &mut Topup,
+    state: TopupState,
+    failure: (Arc<str>, Arc<str>),
+) -> Result<(), Rejection> {
+    topup.state = state;
+    topup.failure = Some(failure);
+    emit_failed(step, topup)?;
+    auto_failed(step, topup)
+}
+
+/// Told again that a credited top-up is paid: the same payment, perhaps named only now, or a second one.
+fn paid_again(step: &mut Step<'_>, mut topup: Topup, report: &TopupReport) -> Result<Outcome, Rejection> {
+    match (&report.payment, &topup.payment) {
+        (Some(payment), None) if mismatch(&topup, report).is_none() => {
+            name(step, &topup, payment);
+            topup.payment = Some(payment.clone());
+        }
+        (Some(payment), known) if known.as_ref() != Some(payment) => {
+            topup.review = Some("paid by a second payment".into());
+        }
+        (Some(_) | None, _) => return Ok(Outcome::Topup(Box::new(topup))),
+    }
+    put(step, topup)
+}
+
+/// Whether every account can hold what the top-up credits; money that arrived is never refused for it.
+fn fits(step: &Step<'_>, topup: &Topup) -> Result<bool, Rejection> {
+    let tenant = step.command.tenant;
+    let posted =
+        |kind| -> Result<Micros, Rejection> { Ok(step.account(&AccountKey::of(tenant, kind))?.posted) };
+    let terms = &topup.terms;
+    let payer = step.account(&clawback::receiver(step, topup)?.account(tenant))?;
+    let bought = terms.credits.checked_add(terms.bonus);
+    let sums = [
+        bought.and_then(|bought| payer.posted.checked_add(bought)),
+        posted(AccountKind::Fees)?.checked_add(terms.fee),
+        posted(AccountKind::Funding)?.checked_sub(terms.total),
+        posted(AccountKind::Bonus)?.checked_sub(terms.bonus),
+    ];
+    Ok(sums.iter().all(Option::is_some))
 }
 
 /// Why what was paid is not what was asked for.
@@ -199,6 +251,7 @@ fn mismatch(topup: &Topup, report: &TopupReport) -> Option<Arc<str>> {
 fn credit(step: &mut Step<'_>, mut topup: Topup, report: &TopupReport) -> Result<Outcome, Rejection> {
     let tenant = step.command.tenant;
     let payer = clawback::receiver(step, &topup)?;
+    topup.pooled = payer != topup.payer();
     let key = payer.account(tenant);
     let of = |kind| AccountKey::of(tenant, kind);
     let terms = topup.terms.clone();
@@ -227,6 +280,7 @@ fn credit(step: &mut Step<'_>, mut topup: Topup, report: &TopupReport) -> Result
             entries.push((entry, amount, cause));
         }
     }
+    auto_paid(step, &topup)?;
     topup.state = TopupState::Completed;
     topup.completed_at = Some(step.command.at);
     topup.payment.clone_from(&report.payment);
@@ -243,10 +297,10 @@ fn credit(step: &mut Step<'_>, mut topup: Topup, report: &TopupReport) -> Result
         balance = after;
     }
     keep_method(step, &topup, report)?;
-    auto_ended(step, &topup, true)?;
     // What was told of before the payment takes effect now.
     apply_refund::unpark(step, &mut topup)?;
     apply_dispute::unpark(step, &mut topup)?;
+    shares::fill_up(step, &mut topup)?;
     put(step, topup)
 }
 
@@ -321,10 +375,13 @@ pub(super) fn set_auto(step: &mut Step<'_>, choice: &AutoTopupChoice) -> Result<
 }
 
 pub(super) fn begin_auto(step: &mut Step<'_>, new: &NewTopup) -> Result<Outcome, Rejection> {
+    if let Some(claim) = &new.claim
+        && let Some(subject) = step.claim(claim, new.id.0)?
+    {
+        return Ok(Outcome::Existing(subject));
+    }
     let mut auto = auto(step)?;
-    let available = step
-        .account(&Payer::Pool.account(step.command.tenant))?
-        .available();
+    let pool = step.account(&Payer::Pool.account(step.command.tenant))?;
     if !auto.enabled {
         return Err(Rejection::AutoTopupNotDue("switched off"));
     }
@@ -334,7 +391,11 @@ pub(super) fn begin_auto(step: &mut Step<'_>, new: &NewTopup) -> Result<Outcome,
     if auto.method.is_none() {
         return Err(Rejection::AutoTopupNotDue("no saved payment method"));
     }
-    if available >= auto.threshold {
+    // Nobody charges a card anew while its last payment is disputed.
+    if pool.status != AccountStatus::Active {
+        return Err(Rejection::AutoTopupNotDue("the balance is frozen"));
+    }
+    if pool.available() >= auto.threshold {
         return Err(Rejection::AutoTopupNotDue("the balance is above the threshold"));
     }
     if new.owner.is_some() || new.source != TopupSource::AutoReload || new.terms.credits != auto.amount {
@@ -352,11 +413,11 @@ pub(super) fn begin_auto(step: &mut Step<'_>, new: &NewTopup) -> Result<Outcome,
     auto.month.add(month, auto.amount).ok_or(Rejection::Overflow)?;
     auto.running = Some(new.id);
     step.books.auto_topups.put(step.command.tenant, auto);
-    open(step, new)
+    begin(step, new)
 }
 
-/// An automatic top-up has ended: a failure gives its part of the ceiling back, and too many switch them off.
-fn auto_ended(step: &mut Step<'_>, topup: &Topup, paid: bool) -> Result<(), Rejection> {
+/// An automatic top-up has failed: its part of the ceiling is free again, and too many switch them off.
+fn auto_failed(step: &mut Step<'_>, topup: &Topup) -> Result<(), Rejection> {
     if topup.source != TopupSource::AutoReload {
         return Ok(());
     }
@@ -364,17 +425,32 @@ fn auto_ended(step: &mut Step<'_>, topup: &Topup, paid: bool) -> Result<(), Reje
     if auto.running == Some(topup.id) {
         auto.running = None;
     }
-    if paid {
-        auto.failures = 0;
-    } else {
-        auto.month
-            .give_back(topup.created_at.month(), topup.terms.credits);
-        auto.failures = auto.failures.saturating_add(1);
-        if auto.failures >= MAX_AUTO_FAILURES {
-            auto.enabled = false;
-            auto.stopped = Some("the payment method failed three times".into());
-        }
+    auto.month
+        .give_back(topup.created_at.month(), topup.terms.credits);
+    auto.failures = auto.failures.saturating_add(1);
+    if auto.failures >= MAX_AUTO_FAILURES {
+        auto.enabled = false;
+        auto.stopped = Some("the payment method failed three times".into());
     }
+    step.books.auto_topups.put(step.command.tenant, auto);
+    Ok(())
+}
+
+/// An automatic top-up is about to be credited. Paid after it failed, it counts again in the month it is from.
+fn auto_paid(step: &mut Step<'_>, topup: &Topup) -> Result<(), Rejection> {
+    if topup.source != TopupSource::AutoReload {
+        return Ok(());
+    }
+    let mut auto = auto(step)?;
+    if auto.running == Some(topup.id) {
+        auto.running = None;
+    }
+    let month = topup.created_at.month();
+    if !topup.state.is_open() && month >= auto.month.index {
+        let added = auto.month.add(month, topup.terms.credits);
+        added.ok_or(Rejection::Overflow)?;
+    }
+    auto.failures = 0;
     step.books.auto_topups.put(step.command.tenant, auto);
     Ok(())
 }

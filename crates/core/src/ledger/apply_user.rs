@@ -101,16 +101,20 @@ pub(super) fn set_frozen(step: &mut Step<'_>, wanted: &SetFrozen) -> Result<Outc
     let mut account = step.account(&key)?;
     let is_frozen = account.status == AccountStatus::Frozen;
     step.before = Some(json!({ "frozen": is_frozen }).to_string().into());
-    if is_frozen == wanted.frozen {
+    if !is_frozen && !wanted.frozen {
         return Ok(Outcome::Frozen(false));
     }
-    if wanted.frozen {
-        account.freeze();
+    // Frozen by a dispute and then by hand, it must not be free when the dispute is won.
+    let changed = if wanted.frozen {
+        account.freeze()
     } else {
-        account.freezes = 0;
-        account.thaw();
-    }
+        account.forgive();
+        true
+    };
     step.books.accounts.put(key, account);
+    if !changed {
+        return Ok(Outcome::Frozen(false));
+    }
     if wanted.frozen {
         let reference = step.command.id.to_string();
         emit_frozen(step, &wanted.payer, &wanted.reason, &reference)?;

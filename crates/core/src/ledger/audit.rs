@@ -203,10 +203,17 @@ impl Auditor {
     /// A top-up, in any order, after all transfers: what its refunds and disputes hold.
     pub fn topup(&mut self, tenant: crate::ids::TenantId, topup: &Topup) {
         self.counts.topups = self.counts.topups.saturating_add(1);
-        let sum = self.held.entry(topup.payer().account(tenant)).or_default();
+        let sum = self.held.entry(topup.holder().account(tenant)).or_default();
         *sum = sum.saturating_add(i128::from(topup.held().get()));
-        if topup.refundable_cents() < 0 || topup.state.is_credited() != topup.completed_at.is_some() {
+        if topup.state.is_credited() != topup.completed_at.is_some() {
             self.find(format!("top-up {}: its record contradicts itself", topup.id));
+        }
+        let (claimed, terms) = (topup.claimed(), &topup.terms);
+        let within = claimed.is_some_and(|claimed| {
+            claimed.credits <= terms.credits && claimed.bonus <= terms.bonus && claimed.fee <= terms.fee
+        });
+        if !within {
+            self.find(format!("top-up {}: more is given back than was paid", topup.id));
         }
     }
 
@@ -271,6 +278,9 @@ impl Auditor {
             .filter(|(_, sum)| *sum != 0)
         {
             self.find(format!("account {key} has holds of {sum} µUSD and no row"));
+        }
+        for (key, count) in std::mem::take(&mut self.open_calls) {
+            self.find(format!("account {key} has {count} unfinished calls and no row"));
         }
         for call in std::mem::take(&mut self.calls).into_keys() {
             self.find(format!("call {call} has entries and no record"));

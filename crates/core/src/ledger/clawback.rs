@@ -63,7 +63,7 @@ pub(super) fn claw(
     parts: Parts,
     cause: Cause,
 ) -> Result<Taken, Rejection> {
-    let (tenant, payer) = (step.command.tenant, topup.payer());
+    let (tenant, payer) = (step.command.tenant, topup.holder());
     let key = payer.account(tenant);
     let of = |kind| AccountKey::of(tenant, kind);
     let before = step.account(&key)?;
@@ -141,9 +141,9 @@ pub(super) fn restore(step: &mut Step<'_>, topup: &Topup, clawed: Clawed) -> Res
     Ok(credited)
 }
 
-/// Who receives money of `topup`: its payer, or the pool when that end user is retired.
+/// Who receives money of `topup`: its holder, or the pool when that end user is retired.
 pub(super) fn receiver(step: &Step<'_>, topup: &Topup) -> Result<Payer, Rejection> {
-    let payer = topup.payer();
+    let payer = topup.holder();
     match &payer {
         Payer::EndUser(id) if step.end_user(id)?.is_some_and(|user| user.retired) => Ok(Payer::Pool),
         Payer::EndUser(_) | Payer::Pool => Ok(payer),
@@ -169,13 +169,14 @@ pub(super) fn let_go(step: &mut Step<'_>, payer: &Payer, held: Micros) -> Result
     Ok(())
 }
 
-/// Adds a reason for the payer's balance to be frozen, and tells of it when it was not frozen before.
+/// Adds a reason for the payer's balance to be frozen, and tells of it when it was not frozen before. Returns
+/// the spell that [`thaw`] wants back.
 pub(super) fn freeze(
     step: &mut Step<'_>,
     payer: &Payer,
     reason: &str,
     reference: &str,
-) -> Result<(), Rejection> {
+) -> Result<i64, Rejection> {
     let key = payer.account(step.command.tenant);
     let mut account = step.account(&key)?;
     let news = account.freeze();
@@ -183,14 +184,15 @@ pub(super) fn freeze(
     if news {
         super::apply_user::emit_frozen(step, payer, reason, reference)?;
     }
-    Ok(())
+    Ok(account.spell())
 }
 
-/// Takes a reason away.
-pub(super) fn thaw(step: &mut Step<'_>, payer: &Payer) -> Result<(), Rejection> {
+/// Takes the reason away that arose in `spell`, if one did.
+pub(super) fn thaw(step: &mut Step<'_>, payer: &Payer, spell: Option<i64>) -> Result<(), Rejection> {
+    let Some(spell) = spell else { return Ok(()) };
     let key = payer.account(step.command.tenant);
     let mut account = step.account(&key)?;
-    account.thaw();
+    account.thaw(spell);
     step.books.accounts.put(key, account);
     Ok(())
 }

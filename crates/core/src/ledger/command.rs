@@ -12,7 +12,7 @@ pub use super::topup_command::{
     AttachCheckout, AutoTopupChoice, DisputeReport, NewRefund, NewTopup, PaymentState, RefundReport,
     TopupRef, TopupReport, event_claim,
 };
-pub use super::user_command::{NewPolicy, NewToken, Retire, RevokeTokens, SetFrozen};
+pub use super::user_command::{MoveReceipt, NewPolicy, NewToken, Retire, RevokeTokens, SetFrozen};
 use crate::ids::{CallId, CommandId, ExternalUserId, TenantId, TokenId, TopupId, TransferId};
 use crate::money::Micros;
 use crate::pricing::Charge;
@@ -145,6 +145,9 @@ pub struct Grant {
     pub claim: Option<NewClaim>,
 }
 
+/// How long the receipt of a move is kept for repeats: a day.
+pub const MOVE_KEPT_MS: i64 = 24 * 3_600_000;
+
 /// Credits moved between the pool and an end user; an unknown end user is created by an allocation.
 #[derive(Clone, Debug)]
 pub struct Move {
@@ -156,7 +159,7 @@ pub struct Move {
     pub amount: Micros,
     /// Free reference.
     pub reference: Arc<str>,
-    /// Makes a repeat harmless.
+    /// Makes a repeat harmless; the receipt is then kept under the command's id for [`MOVE_KEPT_MS`].
     pub claim: Option<NewClaim>,
 }
 
@@ -313,14 +316,7 @@ pub enum Outcome {
         balance: Balance,
     },
     /// Credits were moved.
-    Moved {
-        /// The transfer.
-        transfer: TransferId,
-        /// The pool's balance afterwards.
-        pool: Balance,
-        /// The end user's balance afterwards.
-        end_user: Balance,
-    },
+    Moved(MoveReceipt),
     /// The top-up as it is now.
     Topup(Box<Topup>),
     /// Automatic top-ups as they are now.

@@ -19,6 +19,7 @@ pub mod event;
 pub mod hold;
 pub mod policy;
 pub mod rejection;
+mod shares;
 pub mod token;
 pub mod topup;
 mod topup_command;

@@ -103,6 +103,15 @@ pub struct Terms {
 }
 
 impl Terms {
+    /// Whether something is bought, the parts make up the total, and a processor can charge that.
+    pub(super) fn add_up(&self) -> bool {
+        self.credits > Micros::ZERO
+            && !self.fee.is_negative()
+            && !self.bonus.is_negative()
+            && self.credits.checked_add(self.fee) == Some(self.total)
+            && self.total.get().checked_rem(10_000) == Some(0)
+    }
+
     /// What the customer pays, in cents.
     pub const fn total_cents(&self) -> i64 {
         self.total.get().div_euclid(10_000)
@@ -134,6 +143,22 @@ impl Parts {
     pub const fn due(self) -> Option<Micros> {
         self.credits.checked_add(self.bonus)
     }
+
+    /// What the customer paid for it.
+    pub(super) const fn cents(self) -> i64 {
+        match self.credits.checked_add(self.fee) {
+            Some(paid) => paid.get().div_euclid(10_000),
+            None => i64::MAX,
+        }
+    }
+
+    pub(super) fn plus(self, more: Self) -> Option<Self> {
+        Some(Self {
+            credits: self.credits.checked_add(more.credits)?,
+            bonus: self.bonus.checked_add(more.bonus)?,
+            fee: self.fee.checked_add(more.fee)?,
+        })
+    }
 }
 
 /// What giving parts back did: taken from the payer, and what the payer no longer had.
@@ -143,6 +168,20 @@ pub struct Clawed {
     pub taken: Parts,
     /// Booked as the tenant's debt.
     pub short: Parts,
+}
+
+impl Clawed {
+    /// Whether the payer no longer had all of it.
+    pub(super) fn is_short(self) -> bool {
+        self.short != Parts::default()
+    }
+
+    pub(super) fn plus(self, more: Self) -> Option<Self> {
+        Some(Self {
+            taken: self.taken.plus(more.taken)?,
+            short: self.short.plus(more.short)?,
+        })
+    }
 }
 
 /// A refund of a part of a top-up or of all of it.
@@ -165,8 +204,8 @@ pub struct Refund {
     pub state: RefundState,
     /// Told of before the payment was: it takes effect when the payment is credited.
     pub parked: bool,
-    /// Whether it froze the account.
-    pub froze: bool,
+    /// Set while it is a reason to be frozen: the account's spell in which it became one.
+    pub froze: Option<i64>,
     /// Why, in the words of who asked.
     pub reason: Arc<str>,
     /// Why it failed.
@@ -195,8 +234,8 @@ pub struct Dispute {
     pub state: DisputeState,
     /// Told of before the payment was.
     pub parked: bool,
-    /// Whether it froze the account.
-    pub froze: bool,
+    /// Set while it is a reason to be frozen: the account's spell in which it became one.
+    pub froze: Option<i64>,
     /// Why, in the processor's word.
     pub reason: Arc<str>,
     /// When evidence is due.
@@ -215,6 +254,9 @@ pub struct Topup {
     pub session: Arc<str>,
     /// Whose balance it fills; `None` = the pool.
     pub owner: Option<ExternalUserId>,
+    /// Whether the pool received it instead, because its end user was retired by then.
+    #[serde(default)]
+    pub pooled: bool,
     /// How it came about.
     pub source: TopupSource,
     /// Where it stands.
@@ -257,14 +299,24 @@ impl Topup {
         self.owner.clone().map_or(Payer::Pool, Payer::EndUser)
     }
 
-    /// Cents that refunds and disputes have given back or may still.
-    fn claimed_cents(&self) -> i64 {
+    /// Whose balance it filled, and gives it back.
+    pub fn holder(&self) -> Payer {
+        if self.pooled { Payer::Pool } else { self.payer() }
+    }
+
+    /// The parts that refunds and disputes have given back or may still; `None` on overflow.
+    pub(super) fn claimed(&self) -> Option<Parts> {
         let refunds = self.refunds.iter().filter(|refund| refund.counts());
         let disputes = self.disputes.iter().filter(|dispute| dispute.counts());
         refunds
-            .map(|refund| refund.cents)
-            .chain(disputes.map(|dispute| dispute.cents))
-            .fold(0, i64::saturating_add)
+            .map(|refund| refund.parts)
+            .chain(disputes.map(|dispute| dispute.parts))
+            .try_fold(Parts::default(), Parts::plus)
+    }
+
+    /// Cents that refunds and disputes have given back or may still.
+    fn claimed_cents(&self) -> i64 {
+        self.claimed().map_or(i64::MAX, Parts::cents)
     }
 
     /// Cents that can still be given back.
@@ -278,16 +330,7 @@ impl Topup {
     /// What giving back `cents` more takes: cumulative, so that the parts of every split add up to the whole.
     pub(super) fn parts_of(&self, cents: i64) -> Option<Parts> {
         let (total, after) = (self.terms.total_cents(), self.claimed_cents().checked_add(cents)?);
-        let mut claimed = Parts::default();
-        let refunds = self.refunds.iter().filter(|refund| refund.counts());
-        let disputes = self.disputes.iter().filter(|dispute| dispute.counts());
-        for parts in refunds
-            .map(|refund| refund.parts)
-            .chain(disputes.map(|dispute| dispute.parts))
-        {
-            claimed.credits = claimed.credits.checked_add(parts.credits)?;
-            claimed.bonus = claimed.bonus.checked_add(parts.bonus)?;
-        }
+        let claimed = self.claimed()?;
         let paid = Micros::new(cents.checked_mul(10_000)?);
         let credits = returned(after, total, self.terms.credits)?.saturating_sub_zero(claimed.credits);
         let credits = if credits > paid { paid } else { credits };
@@ -333,14 +376,14 @@ impl Topup {
 
 impl Refund {
     /// Whether it takes part of what was paid.
-    const fn counts(&self) -> bool {
+    pub(super) const fn counts(&self) -> bool {
         !self.parked && matches!(self.state, RefundState::Pending | RefundState::Succeeded)
     }
 }
 
 impl Dispute {
     /// Whether it takes part of what was paid.
-    const fn counts(&self) -> bool {
+    pub(super) const fn counts(&self) -> bool {
         !self.parked && matches!(self.state, DisputeState::Open | DisputeState::Lost)
     }
 }

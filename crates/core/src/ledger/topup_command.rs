@@ -81,6 +81,7 @@ impl NewTopup {
             id: self.id,
             session: self.session.clone(),
             owner: self.owner.clone(),
+            pooled: false,
             source: self.source,
             state: TopupState::Open,
             terms: self.terms.clone(),

@@ -1,11 +1,14 @@
-//! The commands about an end user: tokens, limits, freezing, retirement.
+//! The commands about an end user: tokens, limits, freezing, retirement, and what a move of credits leaves behind.
 
 use std::sync::Arc;
 
-use super::account::Payer;
+use serde::{Deserialize, Serialize};
+
+use super::account::{Balance, Payer};
 use super::policy::Policy;
 use super::token::EndUserToken;
-use crate::ids::{ExternalUserId, TokenId};
+use crate::ids::{ExternalUserId, TokenId, TransferId};
+use crate::money::Micros;
 
 /// A token to be given out.
 #[derive(Clone, Debug)]
@@ -50,4 +53,17 @@ pub struct SetFrozen {
 pub struct Retire {
     /// Who.
     pub end_user: ExternalUserId,
+}
+
+/// What a move of credits did: the answer to it, and to every repeat of its idempotency key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveReceipt {
+    /// The transfer.
+    pub transfer: TransferId,
+    /// How much was moved.
+    pub amount: Micros,
+    /// The pool's balance afterwards.
+    pub pool: Balance,
+    /// The end user's balance afterwards.
+    pub end_user: Balance,
 }

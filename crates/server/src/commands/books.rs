@@ -13,7 +13,7 @@ use super::{load, print, tell};
 use crate::admin_socket;
 use crate::cli::{ExportArgs, ExportFormat, ExportKind, Global};
 use crate::config::Config;
-use crate::service::{Access, SetupError, is_embedded, open_store};
+use crate::service::{Access, SetupError, is_embedded, open_store, pepper, processor};
 
 pub(super) async fn migrate(global: &Global) -> Result<ExitCode, SetupError> {
     let config = load(global, false)?;
@@ -58,6 +58,7 @@ pub(super) async fn doctor(global: &Global) -> Result<ExitCode, SetupError> {
         checks.push(check_store(global, config).await);
         checks.extend(check_providers(config));
         checks.push(check_secret(config));
+        checks.push(check_processor(global, config).await);
     }
     let ok = checks.iter().all(|check| check.ok);
     if global.json {
@@ -106,6 +107,26 @@ async fn check_store(global: &Global, config: &Config) -> Check {
             ok: false,
             message: format!("{error}; check store.url and --data"),
         },
+    }
+}
+
+/// Whether the processor answers with the configured key.
+async fn check_processor(global: &Global, config: &Config) -> Check {
+    let name = "processor";
+    let check = |ok, message: String| Check { name, ok, message };
+    let made = pepper(config, &global.data).and_then(|secret| processor(config, &secret));
+    let processor = match made {
+        Ok((Some(processor), _)) => processor,
+        Ok((None, _)) => {
+            let message = "none: top-ups answer 503; the built-in one works on loopback addresses only";
+            return check(true, message.to_owned());
+        }
+        Err(error) => return check(false, error.to_string()),
+    };
+    // Nothing has this name: an answer says that the key is good.
+    match processor.find_payment("pi_turnpike_doctor").await {
+        Ok(_) => check(true, format!("{} answers", processor.name())),
+        Err(error) => check(false, format!("{error}; check processor.secret_key and api_base")),
     }
 }
 

@@ -13,13 +13,14 @@ use turnpike_app::admin::{AdminDesk, AdminRequest};
 use turnpike_core::ledger::TenantStatus;
 
 use crate::cli::{
-    CommandLine, CreditsCommand, DevArgs, Global, KeyCommand, MemberCommand, RoleArg, TenantCommand,
+    CommandLine, CreditsCommand, DevArgs, Global, KeyCommand, MemberCommand, RoleArg, SigningKeyCommand,
+    TenantCommand,
 };
 use crate::clock::SystemEnvironment;
 use crate::config::Config;
 use crate::identity::{NewSession, sign};
 use crate::run::{self, Roles};
-use crate::service::{Access, SetupError, is_embedded, open_store, pepper};
+use crate::service::{Access, SetupError, is_embedded, open_store, pepper, vault};
 use crate::{admin_socket, dev, http, telemetry};
 
 /// Tells a person on standard error.
@@ -113,6 +114,12 @@ async fn dispatch(global: &Global, command: CommandLine) -> Result<ExitCode, Set
         CommandLine::Tenant(command) => administer(global, tenant_request(command)).await,
         CommandLine::Member(command) => administer(global, member_request(command)).await,
         CommandLine::Key(command) => administer(global, key_request(command)).await,
+        CommandLine::SigningKey(SigningKeyCommand::Rotate) => {
+            administer(global, AdminRequest::SigningKeyRotate).await
+        }
+        CommandLine::SigningKey(SigningKeyCommand::List) => {
+            administer(global, AdminRequest::SigningKeyList).await
+        }
         CommandLine::Credits(CreditsCommand::Grant {
             tenant,
             external_user_id,
@@ -247,12 +254,10 @@ pub(super) async fn request(global: &Global, request: AdminRequest) -> Result<Va
     }
     let store = open_store(&config.store, &global.data, Access::Serve, "an operator command").await?;
     let brand = config.server.brand.as_str().into();
-    let desk = AdminDesk::new(
-        store.clone(),
-        std::sync::Arc::new(SystemEnvironment),
-        pepper(&config, &global.data)?,
-        brand,
-    );
+    let environment = std::sync::Arc::new(SystemEnvironment);
+    let pepper = pepper(&config, &global.data)?;
+    let vault = vault(&config, &pepper, store.clone(), environment.clone());
+    let desk = AdminDesk::new(store.clone(), environment, pepper, brand, vault);
     let result = desk.run(request, "command line").await;
     store.close().await;
     Ok(result?)

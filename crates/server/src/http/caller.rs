@@ -11,8 +11,9 @@ use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{ExternalUserId, TenantId};
 use turnpike_core::ledger::Payer;
 
-use super::App;
 use super::problem::ApiError;
+use super::{App, cors};
+use crate::identity::Session;
 
 /// Longest bearer credential that is looked at.
 const MAX_BEARER: usize = 16 * 1024;
@@ -50,6 +51,30 @@ fn single_text<'a>(
 
 /// Authenticates the request and takes it from the caller's rate limit.
 pub(crate) async fn authenticate(app: &App, parts: &Parts, class: LimitClass) -> Result<Actor, ApiError> {
+    let (actor, _session) = identify(app, parts).await?;
+    app.service.limits.check(class, &actor.limit_key())?;
+    Ok(actor)
+}
+
+/// Authenticates an owner or admin whose dashboard session shows a second factor of the last ten minutes.
+pub(crate) async fn authenticate_step_up(app: &App, parts: &Parts) -> Result<Actor, ApiError> {
+    let (actor, session) = identify(app, parts).await?;
+    app.service
+        .limits
+        .check(LimitClass::Mutation, &actor.limit_key())?;
+    actor.require_administrator()?;
+    let session = session.ok_or_else(|| {
+        invalid(
+            ErrorCode::CredentialKindNotAllowed,
+            "this needs a dashboard session",
+        )
+    })?;
+    session.require_fresh_mfa(app.service.environment.now())?;
+    Ok(actor)
+}
+
+/// Who presents the credential, and the dashboard session it is, if it is one.
+pub(crate) async fn identify(app: &App, parts: &Parts) -> Result<(Actor, Option<Session>), ApiError> {
     let headers = &parts.headers;
     let Some(value) = single_text(headers, &header::AUTHORIZATION, ErrorCode::InvalidCredential)? else {
         return Err(invalid(
@@ -69,7 +94,7 @@ pub(crate) async fn authenticate(app: &App, parts: &Parts, class: LimitClass) ->
         })?;
     let service = &app.service;
     let now = service.environment.now();
-    let actor = if service.authenticator.is_key(bearer) {
+    if service.authenticator.is_key(bearer) {
         let actor = service.authenticator.key(bearer, now).await?;
         if headers.contains_key(&app.names.step_up) {
             return Err(invalid(
@@ -77,7 +102,8 @@ pub(crate) async fn authenticate(app: &App, parts: &Parts, class: LimitClass) ->
                 "a step-up token cannot be sent with an API key",
             ));
         }
-        actor
+        cors::check(parts, &actor)?;
+        Ok((actor, None))
     } else if looks_like_end_user_token(bearer) {
         let session = headers.get_all(&app.names.session_id).iter().collect::<Vec<_>>();
         // Two values, or bytes that are no text, match no session.
@@ -86,7 +112,9 @@ pub(crate) async fn authenticate(app: &App, parts: &Parts, class: LimitClass) ->
             [only] => Some(only.to_str().unwrap_or_default()),
             _ => Some(""),
         };
-        service.authenticator.end_user(bearer, session, now).await?
+        let actor = service.authenticator.end_user(bearer, session, now).await?;
+        cors::check(parts, &actor)?;
+        Ok((actor, None))
     } else {
         let session = app.sessions.verify(bearer, now).map_err(ApiError)?;
         let chosen = single_text(headers, &app.names.tenant_id, ErrorCode::ValidationError)?
@@ -95,10 +123,9 @@ pub(crate) async fn authenticate(app: &App, parts: &Parts, class: LimitClass) ->
             .map_err(|_invalid| {
                 ApiError(AppError::invalid(app.names.tenant_id.as_str(), "must be a UUID"))
             })?;
-        service.authenticator.member(&session.subject, chosen).await?
-    };
-    service.limits.check(class, &actor.limit_key())?;
-    Ok(actor)
+        let actor = service.authenticator.member(&session.subject, chosen).await?;
+        Ok((actor, Some(session)))
+    }
 }
 
 /// The end user whose balance the header names, else the pool.
@@ -113,7 +140,7 @@ pub(crate) fn payer(app: &App, headers: &HeaderMap) -> Result<Payer, ApiError> {
 }
 
 /// Who pays for a call: with a key whom the header names, with a token its own end user.
-fn paying(app: &App, headers: &HeaderMap, actor: &Actor) -> Result<Payer, ApiError> {
+pub(crate) fn paying(app: &App, headers: &HeaderMap, actor: &Actor) -> Result<Payer, ApiError> {
     let named = payer(app, headers)?;
     let ActorCredential::EndUser(session) = &actor.credential else {
         return Ok(named);

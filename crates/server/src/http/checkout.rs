@@ -10,13 +10,14 @@ use http::{HeaderName, HeaderValue, StatusCode, Uri, header};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ledger::topup::{Topup, TopupState};
 use turnpike_core::money::Micros;
+use turnpike_core::time::Timestamp;
 use turnpike_store::Tenant;
 use turnpike_upstream::processor::{BuiltinOutcome, BuiltinPage, BuiltinProcessor};
 
 use super::App;
 use super::problem::ApiError;
 use super::routes::{Answered, AppState, Segments};
-use crate::pages::{self, BonusLine, CheckoutPage, Outcome, ResultPage, STYLESHEET};
+use crate::pages::{self, BonusLine, CheckoutPage, ICON, Outcome, ResultPage, STYLESHEET};
 
 const POLICY: HeaderName = HeaderName::from_static("content-security-policy");
 
@@ -56,6 +57,15 @@ fn not_found() -> Response {
         test_mode: false,
     };
     page(StatusCode::NOT_FOUND, page_of.render(), &[])
+}
+
+/// `2026-11-21 13:05 UTC`.
+fn readable(at: Timestamp) -> String {
+    let text = at.to_string();
+    match (text.get(..10), text.get(11..16)) {
+        (Some(day), Some(time)) => format!("{day} {time} UTC"),
+        _ => text,
+    }
 }
 
 fn result_path(topup: &Topup) -> String {
@@ -99,7 +109,7 @@ pub(super) async fn show(State(app): AppState, Segments(session): Segments<Strin
         total_usd: pages::dollars(topup.terms.total),
         bonus: bonus(&topup, &tenant),
         cancel_url: topup.cancel_url.as_deref().map(str::to_owned),
-        expires_at: topup.expires_at.to_string(),
+        expires_at: readable(topup.expires_at),
     };
     let leads_to = [topup.success_url.as_deref(), topup.cancel_url.as_deref()];
     Ok(page(StatusCode::OK, html.render(), &leads_to))
@@ -193,10 +203,18 @@ pub(super) async fn result(State(app): AppState, Segments(session): Segments<Str
 
 /// The stylesheet of the pages.
 pub(super) async fn stylesheet() -> Response {
-    let mut response = STYLESHEET.into_response();
+    asset(STYLESHEET, "text/css; charset=utf-8")
+}
+
+/// The icon of the pages.
+pub(super) async fn icon() -> Response {
+    asset(ICON, "image/svg+xml")
+}
+
+fn asset(text: &'static str, content_type: &'static str) -> Response {
+    let mut response = text.into_response();
     let headers = response.headers_mut();
-    let css = HeaderValue::from_static("text/css; charset=utf-8");
-    headers.insert(header::CONTENT_TYPE, css);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     let cache = HeaderValue::from_static("public, max-age=3600");
     headers.insert(header::CACHE_CONTROL, cache);
     headers.insert(

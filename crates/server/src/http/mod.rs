@@ -4,18 +4,23 @@ mod answer;
 mod body;
 mod caller;
 mod checkout;
+mod cors;
+mod end_users;
 mod names;
 mod openapi;
 mod problem;
 mod routes;
 mod schemas_topups;
+mod schemas_users;
 mod serve;
+mod tokens;
 mod topups;
 mod wrap;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+pub(crate) use cors::Origins;
 pub(crate) use names::HeaderNames;
 pub(crate) use openapi::document;
 pub(crate) use routes::router;
@@ -32,4 +37,5 @@ pub(crate) struct App {
     pub(crate) sessions: SessionVerifier,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) draining: AtomicBool,
+    pub(crate) origins: Origins,
 }

@@ -32,7 +32,10 @@ pub(super) fn base() -> OpenApi {
             bearer("A secret or sandbox API key; server-side only"),
         )
         .security_scheme("dashboard", bearer("A dashboard session of a member"))
-        .security_scheme("endUserToken", bearer("A short-lived token of an end user"))
+        .security_scheme(
+            "endUserToken",
+            bearer("A token of an end user; with X-Svc-Session-Id when it is bound to a session"),
+        )
         .build();
     let info = InfoBuilder::new()
         .title("Turnpike")
@@ -370,6 +373,36 @@ pub(super) struct Settings {
     require_idempotency_key: Option<bool>,
     /// Markup on end users' calls: `global`, `providers`, `endpoints`.
     pricing: Option<BTreeMap<String, Value>>,
+    /// Balances below which `credits.balance.low` is sent.
+    low_balance: Option<LowBalance>,
+    /// Limits on top-ups, within the service's own.
+    topups: Option<TopupLimits>,
+    /// Origins of pages that may use end users' tokens and publishable keys.
+    #[schema(max_items = 50)]
+    allowed_origins: Option<Vec<String>>,
+}
+
+/// Balances below which the workspace is told.
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+struct LowBalance {
+    /// Of the pool.
+    pool_usd: Option<String>,
+    /// Of each end user.
+    end_user_usd: Option<String>,
+}
+
+/// Limits on top-ups.
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+struct TopupLimits {
+    /// Smallest amount.
+    min_usd: Option<String>,
+    /// Largest amount.
+    max_usd: Option<String>,
+    /// Hosts that `successUrl` and `cancelUrl` may name; empty = any.
+    #[schema(max_items = 50)]
+    url_hosts: Option<Vec<String>>,
 }
 
 /// A workspace's settings.

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tower_http::catch_panic::CatchPanicLayer;
 use turnpike_app::admin::AdminRequest;
 use turnpike_app::limits::LimitClass;
+use turnpike_app::reads::BalanceView;
 use turnpike_app::{Actor, AppError};
 use turnpike_core::access::Scope;
 use turnpike_core::errors::ErrorCode;
@@ -32,8 +33,8 @@ use super::caller::{authenticate, call_context, payer, sees_cost};
 use super::openapi::{self, Errors};
 use super::problem::ApiError;
 use super::wrap::{panicked, wrap};
-use super::{checkout, topups};
-use crate::pages::STYLESHEET_PATH;
+use super::{checkout, end_users, tokens, topups};
+use crate::pages::{ICON_PATH, STYLESHEET_PATH};
 
 pub(super) type AppState = State<Arc<App>>;
 pub(super) type Answered = Result<Response, ApiError>;
@@ -58,6 +59,8 @@ pub(super) fn documented() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(topups::refund))
         .routes(routes!(topups::get_auto, topups::put_auto))
         .routes(routes!(topups::processor_event))
+        .merge(end_users::routes())
+        .merge(tokens::routes())
         .routes(routes!(openapi_json))
         .routes(routes!(llms_txt))
         .routes(routes!(healthz))
@@ -73,6 +76,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .route("/checkout/{session}/decline", post(checkout::decline))
         .route("/checkout/{session}/result", get(checkout::result))
         .route(STYLESHEET_PATH, get(checkout::stylesheet))
+        .route(ICON_PATH, get(checkout::icon))
         .fallback(not_found)
         .layer(CatchPanicLayer::custom(panicked))
         .layer(axum::middleware::from_fn_with_state(app.clone(), wrap))
@@ -136,7 +140,7 @@ fn failed(app: &App, error: AppError) -> Response {
 #[utoipa::path(
     post, path = "/api/wrapped/credits/v1/chat/completions", tag = "Calls",
     params(openapi::CallHeaders), request_body = openapi::ChatCompletionRequest,
-    security(("secretKey" = [])),
+    security(("secretKey" = []), ("endUserToken" = [])),
     responses(
         (status = 200, description = "The provider's own JSON, or SSE with `stream: true`", content(
             (openapi::ChatCompletion = "application/json"), (String = "text/event-stream")),
@@ -161,7 +165,7 @@ async fn chat_completions(State(app): AppState, request: Request) -> Answered {
 
 /// Lists the models that can be called, with their prices.
 #[utoipa::path(
-    get, path = "/api/wrapped/credits/v1/models", tag = "Calls", security(("secretKey" = [])),
+    get, path = "/api/wrapped/credits/v1/models", tag = "Calls", security(("secretKey" = []), ("endUserToken" = [])),
     responses((status = 200, description = "An OpenAI model list", body = openapi::ModelList), Errors)
 )]
 async fn models(State(app): AppState, request: Request) -> Answered {
@@ -181,7 +185,7 @@ async fn models(State(app): AppState, request: Request) -> Answered {
     request_body(
         content = BTreeMap<String, Value>,
         description = "The tool's arguments, an object that fits its schema"),
-    security(("secretKey" = [])),
+    security(("secretKey" = []), ("endUserToken" = [])),
     responses((status = 200, description = "The tool's result", body = openapi::ToolResult), Errors)
 )]
 async fn execute(
@@ -234,14 +238,15 @@ async fn balance(State(app): AppState, request: Request) -> Answered {
     let (actor, parts) = reading_actor(&app, request).await?;
     let payer = payer(&app, &parts.headers)?;
     let balance = app.service.reader.balance(&actor, &payer).await?;
-    Ok(no_store(&json!({
-        "success": true,
-        "usd": balance.usd,
-        "credits": balance.credits,
-        "availableUsd": balance.available_usd,
-        "reservedUsd": balance.reserved_usd,
-        "denomination": { "creditsPerDollar": balance.credits_per_dollar },
-    })))
+    Ok(shown_balance(&balance))
+}
+
+pub(super) fn shown_balance(balance: &BalanceView) -> Response {
+    let mut body = balance.members();
+    if let Some(members) = body.as_object_mut() {
+        members.insert("success".to_owned(), json!(true));
+    }
+    no_store(&body)
 }
 
 #[derive(Deserialize)]

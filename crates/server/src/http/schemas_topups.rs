@@ -249,6 +249,7 @@ pub(super) struct AutoTopupBody {
 /// Automatic top-ups.
 #[derive(ToSchema)]
 #[schema(rename_all = "camelCase")]
+#[expect(clippy::struct_excessive_bools, reason = "the document has them")]
 pub(super) struct AutoTopup {
     success: bool,
     enabled: bool,

@@ -13,22 +13,31 @@ use tracing::Instrument as _;
 use turnpike_app::AppError;
 use turnpike_core::errors::ErrorCode;
 
-use super::App;
 use super::problem::{ApiError, render};
+use super::{App, cors};
 use crate::clock::request_id;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Wraps every request.
-pub(crate) async fn wrap(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+pub(crate) async fn wrap(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let id = request_id().to_string();
     let started = Instant::now();
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let span = tracing::info_span!("request", request_id = id);
     let asks_state = matches!(request.uri().path(), "/healthz" | "/readyz");
+    let origin = cors::origin(request.headers());
+    let grant = cors::Grant::default();
+    if origin.is_some() {
+        request.extensions_mut().insert(grant.clone());
+    }
+    let brand = &app.service.config.server.brand;
+    let preflight = cors::preflight(&app.origins, request.method(), request.headers(), brand);
     let mut response = if app.draining.load(Ordering::Acquire) && !asks_state {
         draining()
+    } else if let Some(answered) = preflight {
+        answered
     } else {
         next.run(request).instrument(span).await
     };
@@ -38,6 +47,7 @@ pub(crate) async fn wrap(State(app): State<Arc<App>>, request: Request, next: Ne
         let error = AppError::new(ErrorCode::MethodNotAllowed, "this path has other methods");
         render(&mut response, &error, &id);
     }
+    grant.open(origin.as_ref(), &mut response);
     if let Ok(value) = HeaderValue::try_from(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }

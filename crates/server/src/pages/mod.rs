@@ -23,6 +23,10 @@ pub(crate) use result::{Outcome, ResultPage};
 pub(crate) const STYLESHEET: &str = include_str!("style.css");
 /// Where the pages expect [`STYLESHEET`].
 pub(crate) const STYLESHEET_PATH: &str = "/assets/pages.css";
+/// The icon of every page, `image/svg+xml`.
+pub(crate) const ICON: &str = include_str!("icon.svg");
+/// Where the pages expect [`ICON`].
+pub(crate) const ICON_PATH: &str = "/assets/icon.svg";
 
 /// Credits on top of those that are paid for, as shown.
 #[derive(Clone, Debug)]
@@ -105,6 +109,7 @@ fn document(title: &str, test_mode: bool, refresh_s: Option<u32>, body: &Markup)
                 @if let Some(seconds) = refresh_s { meta http-equiv="refresh" content=(seconds); }
                 title { (title) }
                 link rel="stylesheet" href=(STYLESHEET_PATH);
+                link rel="icon" type="image/svg+xml" href=(ICON_PATH);
             }
             body {
                 @if test_mode { (test_banner()) }

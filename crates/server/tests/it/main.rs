@@ -26,6 +26,7 @@
 
 mod harness;
 
+mod allocations;
 mod auth;
 mod auto_topups;
 mod bypass;
@@ -39,13 +40,16 @@ mod lifecycle;
 mod matrix;
 mod me_topups;
 mod money;
+mod policies;
 mod processor_events;
 mod retention;
+mod retirement;
 mod sandbox;
 mod secrets;
 mod settlement;
 mod shared;
 mod streams;
+mod tokens;
 #[cfg(feature = "failpoints")]
 mod topup_crashes;
 mod topup_disputes;

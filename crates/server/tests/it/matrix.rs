@@ -3,16 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::payments::{EVENTS, POOL_TOPUPS, TOPUPS};
 use crate::harness::{CHAT, Client, Reply, Setup, Store, TOOL, chat};
 use crate::on_both_stores;
 
 on_both_stores!(every_route_demands_what_its_row_says);
-
-const OWN_TOPUPS: &str = "/api/credits/me/topups";
-const AUTO_TOPUP: &str = "/api/credits/tenants/me/auto-topup";
 
 /// What a route demands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +20,10 @@ enum Access {
     Calling,
     /// A scope, held by a key or by a member's role.
     Scope(&'static str),
-    /// An end user's token.
-    EndUser,
+    /// An end user's token with a scope.
+    EndUser(&'static str),
+    /// A dashboard session of an owner or admin with a fresh second factor.
+    OwnerStepUp,
     /// No credential but the processor's signature on the body.
     Signed,
 }
@@ -35,89 +34,183 @@ struct Row {
     route: &'static str,
     path: &'static str,
     access: Access,
+    /// What is sent.
+    body: Value,
+    /// The answer to who is let in: it may be a 404 of a thing that does not exist, but no refusal.
+    status: u16,
 }
 
 /// A new route needs a row here.
 fn rows() -> Vec<Row> {
-    let row = |method: Method, route: &'static str, path: &'static str, access: Access| Row {
+    let mut rows = rows_of_calls();
+    rows.extend(rows_of_end_users());
+    rows.extend(rows_of_topups());
+    rows
+}
+
+fn row(method: Method, route: &'static str, path: &'static str, access: Access) -> Row {
+    Row {
         method,
         route,
         path,
         access,
-    };
-    let read = Access::Scope("tenant:read");
-    let move_credits = Access::Scope("credits:move");
+        body: json!({}),
+        status: 200,
+    }
+}
+
+impl Row {
+    /// Sends something else.
+    fn sends(self, body: Value) -> Self {
+        Self { body, ..self }
+    }
+
+    /// Is answered otherwise.
+    fn gives(self, status: u16) -> Self {
+        Self { status, ..self }
+    }
+}
+
+const READ: Access = Access::Scope("tenant:read");
+
+fn rows_of_calls() -> Vec<Row> {
+    let same = |method, route, access| row(method, route, route, access);
     vec![
-        row(Method::POST, CHAT, CHAT, Access::Calling),
-        row(
-            Method::GET,
-            "/api/wrapped/credits/v1/models",
-            "/api/wrapped/credits/v1/models",
-            Access::Calling,
-        ),
+        same(Method::POST, CHAT, Access::Calling).sends(chat("flat", "hi")),
+        same(Method::GET, "/api/wrapped/credits/v1/models", Access::Calling),
         row(
             Method::POST,
             "/api/wrapped/credits/{provider}/{endpoint}",
             TOOL,
             Access::Calling,
         ),
-        row(Method::GET, "/api/credits/balance", "/api/credits/balance", read),
-        row(Method::GET, "/api/credits/ledger", "/api/credits/ledger", read),
-        row(Method::GET, "/api/credits/usage", "/api/credits/usage", read),
+        same(Method::GET, "/api/credits/balance", READ),
+        same(Method::GET, "/api/credits/ledger", READ),
+        same(Method::GET, "/api/credits/usage", READ),
         row(
             Method::GET,
             "/api/credits/calls/{callId}",
             "/api/credits/calls/0190a0b0-0000-7000-8000-000000000000",
-            read,
-        ),
+            READ,
+        )
+        .gives(404),
         row(
             Method::GET,
             "/api/credits/calls/{callId}/result",
             "/api/credits/calls/0190a0b0-0000-7000-8000-000000000000/result",
-            read,
-        ),
-        row(
-            Method::GET,
-            "/api/credits/tenants/me/settings",
-            "/api/credits/tenants/me/settings",
-            read,
-        ),
-        row(
+            READ,
+        )
+        .gives(404),
+        same(Method::GET, "/api/credits/tenants/me/settings", READ),
+        same(
             Method::PUT,
-            "/api/credits/tenants/me/settings",
             "/api/credits/tenants/me/settings",
             Access::Scope("tenant:write"),
         ),
-        row(Method::POST, OWN_TOPUPS, OWN_TOPUPS, Access::EndUser),
+        same(Method::GET, "/openapi.json", Access::Public),
+        same(Method::GET, "/llms.txt", Access::Public),
+        same(Method::GET, "/.well-known/jwks.json", Access::Public),
+        same(Method::GET, "/healthz", Access::Public),
+        same(Method::GET, "/readyz", Access::Public),
+    ]
+}
+
+fn rows_of_end_users() -> Vec<Row> {
+    let (moves, mints) = (Access::Scope("credits:move"), Access::Scope("tokens:manage"));
+    let cent = json!({ "usd": "0.01" });
+    let of_user = |method, below: &str, access| {
+        let leak = |text: String| -> &'static str { text.leak() };
+        let route = leak(format!("/api/credits/end-users/{{externalUserId}}{below}"));
+        let path = leak(format!("/api/credits/end-users/{USER}{below}"));
+        row(method, route, path, access)
+    };
+    vec![
+        row(
+            Method::GET,
+            "/api/credits/end-users",
+            "/api/credits/end-users",
+            READ,
+        ),
+        of_user(Method::GET, "", READ),
+        of_user(Method::POST, "/allocate", moves).sends(cent.clone()),
+        of_user(Method::POST, "/deallocate", moves).sends(cent),
+        of_user(Method::GET, "/policy", READ),
+        of_user(Method::PUT, "/policy", moves),
+        of_user(Method::POST, "/freeze", moves),
+        of_user(Method::POST, "/unfreeze", moves),
+        of_user(Method::POST, "/tokens", mints).gives(201),
+        row(
+            Method::DELETE,
+            "/api/credits/end-users/{externalUserId}/tokens",
+            "/api/credits/end-users/revoked/tokens",
+            mints,
+        ),
+        row(
+            Method::DELETE,
+            "/api/credits/end-users/{externalUserId}/tokens/{jti}",
+            "/api/credits/end-users/revoked/tokens/0190a0b0-0000-7000-8000-000000000000",
+            mints,
+        ),
+        row(
+            Method::DELETE,
+            "/api/credits/end-users/{externalUserId}",
+            "/api/credits/end-users/nobody",
+            Access::OwnerStepUp,
+        )
+        .gives(404),
+        row(
+            Method::GET,
+            "/api/credits/me",
+            "/api/credits/me",
+            Access::EndUser("read"),
+        ),
+        row(
+            Method::GET,
+            "/api/credits/me/balance",
+            "/api/credits/me/balance",
+            Access::EndUser("read"),
+        ),
+    ]
+}
+
+fn rows_of_topups() -> Vec<Row> {
+    let (own, auto) = ("/api/credits/me/topups", "/api/credits/tenants/me/auto-topup");
+    let (moves, tops_up) = (Access::Scope("credits:move"), Access::EndUser("topup"));
+    let five = json!({ "usd": "5" });
+    vec![
+        row(Method::POST, own, own, tops_up).sends(five.clone()),
         row(
             Method::GET,
             "/api/credits/me/topups/{sessionId}",
             "/api/credits/me/topups/cs_unknown",
-            Access::EndUser,
-        ),
-        row(Method::POST, POOL_TOPUPS, POOL_TOPUPS, move_credits),
-        row(Method::GET, TOPUPS, TOPUPS, read),
+            tops_up,
+        )
+        .gives(404),
+        row(Method::POST, POOL_TOPUPS, POOL_TOPUPS, moves).sends(five),
+        row(Method::GET, TOPUPS, TOPUPS, READ),
         row(
             Method::GET,
             "/api/credits/topups/{sessionId}",
             "/api/credits/topups/cs_unknown",
-            read,
-        ),
+            READ,
+        )
+        .gives(404),
         row(
             Method::POST,
             "/api/credits/topups/{sessionId}/refunds",
             "/api/credits/topups/cs_unknown/refunds",
-            move_credits,
-        ),
-        row(Method::GET, AUTO_TOPUP, AUTO_TOPUP, read),
-        row(Method::PUT, AUTO_TOPUP, AUTO_TOPUP, move_credits),
+            moves,
+        )
+        .gives(404),
+        row(Method::GET, auto, auto, READ),
+        row(Method::PUT, auto, auto, moves).sends(json!({ "enabled": false })),
         row(Method::POST, EVENTS, EVENTS, Access::Signed),
-        row(Method::GET, "/openapi.json", "/openapi.json", Access::Public),
-        row(Method::GET, "/llms.txt", "/llms.txt", Access::Public),
-        row(Method::GET, "/healthz", "/healthz", Access::Public),
-        row(Method::GET, "/readyz", "/readyz", Access::Public),
     ]
 }
+
+/// The end user whose tokens are tried.
+const USER: &str = "matrix-user";
+const TOKEN_SCOPES: [&str; 3] = ["read", "spend", "topup"];
 
 const SCOPES: [&str; 9] = [
     "tenant:read",
@@ -150,27 +243,16 @@ async fn ask(client: &Client, row: &Row, bearer: Option<&str>) -> Reply {
     if let Some(bearer) = bearer {
         call = call.bearer(bearer);
     }
-    let body = match row.path {
-        CHAT => chat("flat", "hi"),
-        OWN_TOPUPS | POOL_TOPUPS => json!({ "usd": "5" }),
-        AUTO_TOPUP => json!({ "enabled": false }),
-        _ => json!({}),
-    };
     if row.method != Method::GET {
-        call = call.json(&body).once(&uuid::Uuid::new_v4().to_string());
+        call = call.json(&row.body).once(&uuid::Uuid::new_v4().to_string());
     }
     call.send().await
 }
 
-/// The reply to someone who is let in: it may be a 404 of what does not exist, but no refusal.
 fn let_in(row: &Row, reply: &Reply, who: &str) {
-    let expected: &[u16] = if row.route.contains("{callId}") || row.route.contains("{sessionId}") {
-        &[404]
-    } else {
-        &[200]
-    };
-    assert!(
-        expected.contains(&reply.status),
+    assert_eq!(
+        reply.status,
+        row.status,
         "{who} at {} {}: {}",
         row.method,
         row.route,
@@ -198,7 +280,8 @@ fn refused_for_scope(row: &Row, reply: Reply, who: &str, needed: &str, present: 
 
 // Fault matrix 146
 async fn every_route_demands_what_its_row_says(store: Store) {
-    let site = Setup::new(store).set("limits.topups_per_minute", 0).start().await;
+    let setup = Setup::new(store).set("limits.topups_per_minute", 0);
+    let site = setup.start().await;
     let rows = rows();
     let document = site
         .client
@@ -250,6 +333,16 @@ async fn every_route_demands_what_its_row_says(store: Store) {
             (role, scopes, token)
         })
         .collect();
+    site.grant("1", Some(USER));
+    site.limit("revoked", &json!({})).await;
+    let mut tokens = BTreeMap::new();
+    for scope in TOKEN_SCOPES {
+        tokens.insert(scope, site.token(USER, &json!({ "scopes": [scope] })).await);
+    }
+    let unproved = site.operate(&["dev-token", "--subject", "owner", "--no-mfa"])["token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let stranger = site.operate(&["dev-token", "--subject", "stranger"])["token"]
         .as_str()
         .unwrap()
@@ -280,16 +373,55 @@ async fn every_route_demands_what_its_row_says(store: Store) {
         ask(&site.client, row, Some(&stranger))
             .await
             .refused(403, "TENANT_NOT_MEMBER");
+        let keys_and_members = single
+            .values()
+            .chain([&bare, &sandbox, &publishable])
+            .chain(members.iter().map(|(_, _, token)| token));
         match row.access {
             Access::Public | Access::Signed => {}
-            Access::EndUser => {
-                let keys = [&bare, &sandbox, &publishable, &site.key];
-                for credential in keys.into_iter().chain(members.iter().map(|(_, _, token)| token)) {
+            Access::EndUser(needed) => {
+                for (scope, token) in &tokens {
+                    let reply = ask(&site.client, row, Some(token)).await;
+                    if *scope == needed {
+                        let_in(row, &reply, scope);
+                    } else {
+                        refused_for_scope(row, reply, scope, needed, &[scope]);
+                    }
+                }
+                for credential in keys_and_members {
                     let refused = ask(&site.client, row, Some(credential)).await;
                     refused.refused(403, "CREDENTIAL_KIND_NOT_ALLOWED");
                 }
             }
+            Access::OwnerStepUp => {
+                for credential in single
+                    .values()
+                    .chain([&bare, &sandbox, &publishable])
+                    .chain(tokens.values())
+                {
+                    let refused = ask(&site.client, row, Some(credential)).await;
+                    refused.refused(403, "CREDENTIAL_KIND_NOT_ALLOWED");
+                }
+                for (role, _, token) in &members {
+                    let reply = ask(&site.client, row, Some(token)).await;
+                    if matches!(*role, "owner" | "admin") {
+                        let_in(row, &reply, role);
+                    } else {
+                        reply.refused(403, "FORBIDDEN_ROLE");
+                    }
+                }
+                let refused = ask(&site.client, row, Some(&unproved)).await;
+                refused.refused(401, "STEP_UP_REQUIRED");
+            }
             Access::Calling => {
+                for (scope, token) in &tokens {
+                    let reply = ask(&site.client, row, Some(token)).await;
+                    if *scope == "spend" {
+                        let_in(row, &reply, scope);
+                    } else {
+                        refused_for_scope(row, reply, scope, "spend", &[scope]);
+                    }
+                }
                 for (who, key) in [("bare", &bare), ("sandbox", &sandbox), ("all", &site.key)] {
                     let_in(row, &ask(&site.client, row, Some(key)).await, who);
                 }
@@ -301,6 +433,10 @@ async fn every_route_demands_what_its_row_says(store: Store) {
                 }
             }
             Access::Scope(needed) => {
+                for token in tokens.values() {
+                    let refused = ask(&site.client, row, Some(token)).await;
+                    refused.refused(403, "CREDENTIAL_KIND_NOT_ALLOWED");
+                }
                 for (who, key, present) in [
                     ("bare", &bare, vec![]),
                     ("sandbox", &sandbox, vec![]),

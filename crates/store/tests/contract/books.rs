@@ -123,7 +123,7 @@ pub(crate) async fn events_are_without_gaps(world: &World) {
     world.run(tenant, grant(&Payer::Pool, 1)).await.unwrap();
     let all = world.store.list_events(tenant, None, 100).await.unwrap();
     let seqs: Vec<i64> = all.iter().map(|event| event.seq).collect();
-    assert_eq!(seqs, (1..=8).rev().collect::<Vec<_>>());
+    assert_eq!(seqs, (1..=10).rev().collect::<Vec<_>>());
     let page = world.store.list_events(tenant, Some(4), 2).await.unwrap();
     assert_eq!(page.iter().map(|event| event.seq).collect::<Vec<_>>(), [3, 2]);
     assert!(

@@ -66,6 +66,7 @@ sweep_secs = 1
 calls_per_minute = 0
 reads_per_minute = 0
 mutations_per_minute = 0
+token_mints_per_minute = 0
 
 [telemetry]
 level = "info,turnpike=debug"

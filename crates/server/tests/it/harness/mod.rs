@@ -4,6 +4,7 @@ mod client;
 mod config;
 mod database;
 pub mod payments;
+pub mod people;
 mod raw;
 mod service;
 mod site;

@@ -173,12 +173,3 @@ impl Shop {
 pub fn events_url(service: &Service) -> String {
     format!("http://{}{EVENTS}", service.address)
 }
-
-impl Site {
-    /// A token of an end user. `body` as the minting route takes it; `{}` = the usual.
-    pub async fn token(&self, user: &str, body: &Value) -> String {
-        let path = format!("/api/credits/end-users/{user}/tokens");
-        let minted = self.post(&path, body).send().await.expect(201).json();
-        minted["token"].as_str().unwrap().to_owned()
-    }
-}
