@@ -13,7 +13,7 @@ use turnpike_core::ledger::topup::{DisputeState, RefundState, Topup};
 use turnpike_core::ledger::{Action, Outcome, Rejection};
 use turnpike_core::time::Timestamp;
 use turnpike_store::SubmitError;
-use turnpike_upstream::processor::{self as reports, EventError, ProcessorEvent, Report};
+use turnpike_upstream::processor::{self as reports, EventError, ProcessorError, ProcessorEvent, Report};
 
 use super::TopupDesk;
 use crate::error::AppError;
@@ -219,13 +219,22 @@ impl TopupDesk {
             PaymentState::Failed => failure.is_none(),
             PaymentState::Processing | PaymentState::Expired => false,
         };
-        if asks
-            && let Some(session) = &report.session
-            && let Ok(Some(found)) = self.processor()?.find_checkout(session).await
-        {
-            method = found.method;
-            customer = customer.or(found.customer);
-            failure = found.failure;
+        if asks && let Some(session) = &report.session {
+            match self.processor()?.find_checkout(session).await {
+                Ok(Some(found)) => {
+                    method = found.method;
+                    customer = customer.or(found.customer);
+                    failure = found.failure;
+                }
+                Ok(None) => {}
+                // Told again by the processor or found by the sweep; booked now, the method would be lost.
+                Err(ProcessorError::Unavailable(_) | ProcessorError::Unknown(_))
+                    if state == PaymentState::Paid =>
+                {
+                    return Err(AppError::unavailable());
+                }
+                Err(error) => tracing::warn!(session, %error, "a session could not be asked about"),
+            }
         }
         let mut report = TopupReport {
             topup: topup.into(),
