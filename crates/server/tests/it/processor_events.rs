@@ -288,6 +288,18 @@ async fn what_was_not_sold_here_is_ignored(store: Store) {
             "{stranger}"
         );
     }
+    // A page of another program that names a session of ours: anybody who can make a page there can do that.
+    let named = shop.open("5").await;
+    let borrowed = changed(&|event| {
+        event["data"]["object"]["id"] = json!("cs_test_other");
+        event["data"]["object"]["client_reference_id"] = json!(named);
+    });
+    assert_eq!(shop.stripe.deliver(&url, &borrowed).await, Some(200));
+    let topup = shop.topup(&named).await;
+    assert_eq!(
+        (&topup["status"], &topup["review"]),
+        (&json!("open"), &json!("paid at another page"))
+    );
     // A payment that names the session of another workspace fills that workspace's balance, if any.
     let (other, key) = shop.workspace("Others");
     let theirs = shop
