@@ -13,7 +13,7 @@ use turnpike_core::ledger::topup::{DisputeState, RefundState, Topup};
 use turnpike_core::ledger::{Action, Outcome, Rejection};
 use turnpike_core::time::Timestamp;
 use turnpike_store::SubmitError;
-use turnpike_upstream::processor::{self as reports, EventError, ProcessorEvent, Report};
+use turnpike_upstream::processor::{self as reports, EventError, ProcessorError, ProcessorEvent, Report};
 
 use super::TopupDesk;
 use crate::error::AppError;
@@ -161,8 +161,8 @@ impl TopupDesk {
         }
     }
 
-    /// Submits a report; a rejection that the next attempt would meet again is logged, and given back.
-    async fn submit_report(&self, tenant: TenantId, action: Action) -> Result<Option<Rejection>, AppError> {
+    /// Submits a report; a rejection that the next attempt would meet again is logged and done with.
+    async fn submit_report(&self, tenant: TenantId, action: Action) -> Result<(), AppError> {
         match self.submit(tenant, action, None).await {
             Ok(Outcome::Topup(topup)) => {
                 if let Some(reason) = &topup.review {
@@ -172,13 +172,13 @@ impl TopupDesk {
                         "a top-up needs a person's review"
                     );
                 }
-                Ok(None)
+                Ok(())
             }
-            Ok(_) => Ok(None),
+            Ok(_) => Ok(()),
             Err(SubmitError::Rejected(Rejection::NotLoaded(what))) => Err(AppError::internal(&what)),
             Err(SubmitError::Rejected(rejection)) => {
                 tracing::error!(%rejection, "what the processor told could not be booked: a person has to look");
-                Ok(Some(rejection))
+                Ok(())
             }
             // Sent again by the processor, or found by the sweep.
             Err(SubmitError::Busy | SubmitError::Unavailable(_) | SubmitError::Unknown) => {
@@ -219,15 +219,24 @@ impl TopupDesk {
             PaymentState::Failed => failure.is_none(),
             PaymentState::Processing | PaymentState::Expired => false,
         };
-        if asks
-            && let Some(session) = &report.session
-            && let Ok(Some(found)) = self.processor()?.find_checkout(session).await
-        {
-            method = found.method;
-            customer = customer.or(found.customer);
-            failure = found.failure;
+        if asks && let Some(session) = &report.session {
+            match self.processor()?.find_checkout(session).await {
+                Ok(Some(found)) => {
+                    method = found.method;
+                    customer = customer.or(found.customer);
+                    failure = found.failure;
+                }
+                Ok(None) => {}
+                // Told again by the processor or found by the sweep; booked now, the method would be lost.
+                Err(ProcessorError::Unavailable(_) | ProcessorError::Unknown(_))
+                    if state == PaymentState::Paid =>
+                {
+                    return Err(AppError::unavailable());
+                }
+                Err(error) => tracing::warn!(session, %error, "a session could not be asked about"),
+            }
         }
-        let mut report = TopupReport {
+        let report = TopupReport {
             topup: topup.into(),
             event,
             state,
@@ -238,15 +247,8 @@ impl TopupDesk {
             method: method.map(Arc::from),
             failure: failure.map(|(code, message)| (code.into(), message.into())),
         };
-        let action = |report: &TopupReport| Action::TopupReport(Box::new(report.clone()));
-        let refused = self.submit_report(tenant, action(&report)).await?;
-        if let Some(rejection) = refused.filter(|_| state == PaymentState::Paid && report.mismatch.is_none())
-        {
-            // The money is there and cannot be credited: it waits for a person.
-            report.mismatch = Some(format!("it could not be credited: {rejection}").into());
-            self.submit_report(tenant, action(&report)).await?;
-        }
-        Ok(())
+        self.submit_report(tenant, Action::TopupReport(Box::new(report)))
+            .await
     }
 
     pub(super) async fn apply_refund(
@@ -283,7 +285,6 @@ impl TopupDesk {
         };
         self.submit_report(tenant, Action::RefundReport(Box::new(report)))
             .await
-            .map(drop)
     }
 
     pub(super) async fn apply_dispute(
@@ -319,6 +320,5 @@ impl TopupDesk {
         };
         self.submit_report(tenant, Action::DisputeReport(Box::new(report)))
             .await
-            .map(drop)
     }
 }

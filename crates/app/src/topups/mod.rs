@@ -78,6 +78,15 @@ impl Repeatable {
     }
 }
 
+/// What a request is answered that may be a repeat.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// The members of the answer.
+    pub members: Value,
+    /// Whether the request had been answered before, and did nothing.
+    pub replayed: bool,
+}
+
 /// A page of top-ups.
 #[derive(Clone, Debug)]
 pub struct TopupPage {
@@ -169,7 +178,7 @@ impl TopupDesk {
         actor: &Actor,
         request: &TopupRequest,
         repeat: &Repeatable,
-    ) -> Result<Value, AppError> {
+    ) -> Result<Shown, AppError> {
         let session = actor.require_end_user(TokenScope::Topup)?;
         let payer = Payer::EndUser(session.id.clone());
         self.open(actor, payer, request, repeat).await
@@ -184,7 +193,7 @@ impl TopupDesk {
         actor: &Actor,
         request: &TopupRequest,
         repeat: &Repeatable,
-    ) -> Result<Value, AppError> {
+    ) -> Result<Shown, AppError> {
         self.open(actor, Payer::Pool, request, repeat).await
     }
 
@@ -194,7 +203,7 @@ impl TopupDesk {
         payer: Payer,
         request: &TopupRequest,
         repeat: &Repeatable,
-    ) -> Result<Value, AppError> {
+    ) -> Result<Shown, AppError> {
         let tenant = &actor.tenant;
         require_active(tenant)?;
         let processor = self.processor()?;
@@ -205,8 +214,9 @@ impl TopupDesk {
         let quoted = quote(amount, &rules, is_pool).map_err(quote_error)?;
         let hosts = &tenant.settings.topups.url_hosts;
         let now = self.environment.now();
+        let id = TopupId(self.environment.new_id());
         let new = NewTopup {
-            id: TopupId(self.environment.new_id()),
+            id,
             owner: payer.external_user_id().cloned(),
             source: TopupSource::CheckoutSession,
             terms: view::terms(&quoted, tenant.credits_per_dollar),
@@ -225,14 +235,20 @@ impl TopupDesk {
             .await?;
         fail_point!("after-topup-row");
         if topup.checkout.is_some() || topup.state != TopupState::Open {
-            return Ok(topup_view(&topup, tenant));
+            return Ok(Shown {
+                members: topup_view(&topup, tenant),
+                replayed: topup.id != id,
+            });
         }
         let made = processor.create_checkout(&self.checkout_of(&topup, tenant)).await;
         fail_point!("after-session");
         let topup = self
             .settle_creation(tenant.id, tenant.credits_per_dollar, topup, made)
             .await?;
-        Ok(topup_view(&topup, tenant))
+        Ok(Shown {
+            members: topup_view(&topup, tenant),
+            replayed: false,
+        })
     }
 
     /// Records what came of asking for a page.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use fail::fail_point;
-use serde_json::Value;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{CommandId, RefundId, TenantId};
 use turnpike_core::ledger::command::{AuditNote, NewRefund, RefundReport};
@@ -11,7 +10,7 @@ use turnpike_core::ledger::topup::{Refund, RefundState, Topup};
 use turnpike_core::ledger::{Action, Command, Outcome};
 use turnpike_upstream::processor::{self as reports, ProcessorError};
 
-use super::{RefundRequest, Repeatable, TopupDesk, no_such_session, refund_view};
+use super::{RefundRequest, Repeatable, Shown, TopupDesk, no_such_session, refund_view};
 use crate::auth::Actor;
 use crate::error::AppError;
 
@@ -27,7 +26,7 @@ impl TopupDesk {
         request: &RefundRequest,
         repeat: &Repeatable,
         origin: &str,
-    ) -> Result<Value, AppError> {
+    ) -> Result<Shown, AppError> {
         let (tenant, topup) = self.find_session(session).await?;
         if tenant.id != actor.tenant.id {
             return Err(no_such_session());
@@ -64,12 +63,17 @@ impl TopupDesk {
         };
         fail_point!("after-refund-row");
         let refund = find(&topup, id)?;
-        let topup = if refund.state == RefundState::Pending {
-            self.push_refund(tenant.id, &topup, &refund).await?
-        } else {
-            topup
-        };
-        Ok(refund_view(&find(&topup, id)?))
+        if refund.state != RefundState::Pending {
+            return Ok(Shown {
+                members: refund_view(&refund),
+                replayed: true,
+            });
+        }
+        let topup = self.push_refund(tenant.id, &topup, &refund).await?;
+        Ok(Shown {
+            members: refund_view(&find(&topup, id)?),
+            replayed: false,
+        })
     }
 
     /// Asks the processor to make a pending refund, and books what it answers.

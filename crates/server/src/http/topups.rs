@@ -2,13 +2,13 @@
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
-use http::HeaderName;
 use http::request::Parts;
+use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use turnpike_app::auth::LimitKey;
 use turnpike_app::limits::LimitClass;
-use turnpike_app::topups::{RefundRequest, Repeatable, TopupRequest, auto_topup_choice};
+use turnpike_app::topups::{RefundRequest, Repeatable, Shown, TopupRequest, auto_topup_choice};
 use turnpike_app::{Actor, AppError};
 use turnpike_core::access::Scope;
 use turnpike_core::errors::ErrorCode;
@@ -17,7 +17,7 @@ use super::App;
 use super::body::{BodyLimits, read_json_body};
 use super::caller::{authenticate, idempotency_key};
 use super::openapi::Errors;
-use super::problem::ApiError;
+use super::problem::{ApiError, REPLAYED};
 use super::routes::{
     Answered, AppState, Segments, body_limits, no_store, page_size, payer_filter, query, reading_actor,
 };
@@ -38,6 +38,16 @@ fn answer(members: Value) -> Response {
         body.extend(members);
     }
     no_store(&body)
+}
+
+/// The answer to a request that may be a repeat.
+fn answer_once(shown: Shown) -> Response {
+    let mut response = answer(shown.members);
+    if shown.replayed {
+        let headers = response.headers_mut();
+        headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    }
+    response
 }
 
 /// The actor of a change, its head and its raw body.
@@ -72,7 +82,8 @@ pub(super) async fn open_own(State(app): AppState, request: Request) -> Answered
     let (actor, parts, raw) = changing(&app, request, LimitClass::Topup, false).await?;
     let body = TopupRequest::parse(&raw, false)?;
     let repeat = repeatable(&parts, raw)?;
-    Ok(answer(app.service.topups.open_own(&actor, &body, &repeat).await?))
+    let shown = app.service.topups.open_own(&actor, &body, &repeat).await?;
+    Ok(answer_once(shown))
 }
 
 /// Shows a checkout session of the end user.
@@ -106,9 +117,8 @@ pub(super) async fn open_pool(State(app): AppState, request: Request) -> Answere
     app.service.limits.check(LimitClass::Topup, &workspace)?;
     let body = TopupRequest::parse(&raw, true)?;
     let repeat = repeatable(&parts, raw)?;
-    Ok(answer(
-        app.service.topups.open_pool(&actor, &body, &repeat).await?,
-    ))
+    let shown = app.service.topups.open_pool(&actor, &body, &repeat).await?;
+    Ok(answer_once(shown))
 }
 
 #[derive(Deserialize)]
@@ -183,7 +193,7 @@ pub(super) async fn refund(
         .topups
         .refund(&actor, &session, &body, &repeat, &origin(&parts))
         .await?;
-    Ok(answer(refund))
+    Ok(answer_once(refund))
 }
 
 /// Shows the workspace's automatic top-ups.

@@ -16,6 +16,7 @@ on_both_stores!(
     a_charge_with_an_unknown_outcome_is_made_once,
     a_charge_whose_method_was_replaced_meanwhile_is_credited_once,
     a_method_is_kept_only_when_the_buyer_agreed,
+    a_method_is_not_lost_while_the_processor_is_away,
 );
 
 const AUTO: &str = "/api/credits/tenants/me/auto-topup";
@@ -307,4 +308,29 @@ async fn a_method_is_kept_only_when_the_buyer_agreed(store: Store) {
     // Nothing about the method is shown but that there is one.
     let shown = format!("{}{}", auto(&shop).await, shop.get(TOPUPS).send().await.text());
     assert!(!shown.contains("pm_") && !shown.contains("cus_"), "{shown}");
+}
+
+// Fault matrix 118 of saved methods
+async fn a_method_is_not_lost_while_the_processor_is_away(store: Store) {
+    let shop = Shop::new(store).await;
+    let asked = json!({ "usd": "5", "savePaymentMethod": true });
+    let opened = shop.ask(&asked).send().await.expect(200).json();
+    shop.pay(opened["sessionId"].as_str().unwrap());
+    let event = shop.stripe.event("checkout.session.completed");
+    shop.stripe.fail_next(3, Fault::Status(500));
+    assert_eq!(shop.stripe.deliver(&shop.events_url(), &event).await, Some(503));
+    assert_eq!(shop.pool().await, (0, 0));
+    shop.deliver().await;
+    assert_eq!(
+        (shop.pool().await, auto(&shop).await["hasPaymentMethod"].clone()),
+        ((5_000_000, 0), json!(true))
+    );
+    // For want of a reason, a failure is not held up.
+    let late = shop.open("5").await;
+    shop.stripe.pay_later(&shop.page(&late));
+    shop.deliver().await;
+    shop.stripe.async_fail(&shop.page(&late));
+    shop.stripe.fail_next(3, Fault::Status(500));
+    shop.deliver().await;
+    assert_eq!(shop.topup(&late).await["failure"]["code"], "failed");
 }

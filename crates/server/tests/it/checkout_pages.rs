@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::json;
 
 use crate::harness::payments::{POOL_TOPUPS, Shop, TOPUPS};
-use crate::harness::{Reply, Setup, Site, Store, micros};
+use crate::harness::{Reply, Setup, Site, Store, eventually, micros};
 use crate::on_both_stores;
 
 on_both_stores!(
@@ -13,6 +13,7 @@ on_both_stores!(
     a_page_that_is_over_takes_no_payment,
     a_redirect_credits_nobody,
     the_pages_of_another_processor_are_not_ours,
+    a_saved_test_card_fills_the_pool_by_itself,
 );
 
 async fn site(store: Store) -> Site {
@@ -239,4 +240,36 @@ async fn the_pages_of_another_processor_are_not_ours(store: Store) {
         .expect(200);
     is_a_safe_page(&shown, "");
     assert_eq!(shop.pool().await, (0, 0));
+}
+
+// Decisions 7, without a processor
+async fn a_saved_test_card_fills_the_pool_by_itself(store: Store) {
+    let site = site(store).await;
+    let asked = json!({ "usd": "10", "savePaymentMethod": true });
+    let opened = site.post(POOL_TOPUPS, &asked).send().await.expect(200).json();
+    let session = opened["sessionId"].as_str().unwrap();
+    leads_to(ask(&site, Method::POST, &format!("/checkout/{session}/pay")).await);
+    let choice = json!({ "enabled": true, "thresholdUsd": "11", "amountUsd": "20" });
+    let put = site
+        .client
+        .request(Method::PUT, "/api/credits/tenants/me/auto-topup");
+    put.bearer(&site.key).json(&choice).send().await.expect(200);
+    eventually("the pool is filled", || async {
+        (site.settled().await == micros("30")).then_some(())
+    })
+    .await;
+    let sources: Vec<_> = site
+        .events("credits.topup.completed")
+        .iter()
+        .map(|event| event["data"]["source"].clone())
+        .collect();
+    assert_eq!(sources, ["checkout_session", "auto_reload"]);
+    // And back again: the whole payment, held and then gone.
+    let refund = site.post(&format!("{TOPUPS}/{session}/refunds"), &json!({}));
+    let refund = refund.once("r").send().await.expect(200).json();
+    assert_eq!(
+        (&refund["status"], &refund["amountUsd"]),
+        (&json!("succeeded"), &json!("10.61"))
+    );
+    assert_eq!(status(&site, session).await, "refunded");
 }

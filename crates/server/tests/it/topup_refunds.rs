@@ -395,6 +395,14 @@ async fn a_refund_is_asked_for_exactly_and_once_per_key(store: Store) {
         (shop.pool().await, shop.stripe.refunds_of(&payment).len()),
         ((3_000_000, 0), 1)
     );
+    let again = shop
+        .refund(&session, &json!({ "usd": "2" }), "r")
+        .await
+        .expect(200);
+    assert_eq!(
+        (&again.json()["refundId"], again.header("idempotent-replayed")),
+        (&refunds[0], Some("true"))
+    );
     // Ten keys at once for the three dollars that are left.
     let mut asked = tokio::task::JoinSet::new();
     for index in 0..10 {

@@ -251,8 +251,9 @@ async fn an_idempotency_key_opens_one_session(store: Store) {
         .once("k")
         .send()
         .await
-        .expect(200)
-        .json();
+        .expect(200);
+    assert_eq!(again.header("idempotent-replayed"), Some("true"));
+    let again = again.json();
     assert_eq!(
         (&again["sessionId"], &again["status"]),
         (&json!(session), &json!("completed"))
