@@ -9,7 +9,7 @@ use turnpike_core::ledger::command::{
 };
 use turnpike_core::ledger::topup::{DisputeState, RefundState};
 use turnpike_core::ledger::{Action, Outcome, Payer, Rejection};
-use turnpike_store::{Store, SubmitError};
+use turnpike_store::{Store, SubmitError, TopupFilter};
 
 use super::board::{Board, recent};
 use super::{Entry, Said};
@@ -312,8 +312,63 @@ impl Client {
         }
     }
 
+    /// The processor's last word on all that the end user has open.
+    async fn settle(&mut self, tenant: TenantId, name: &str) {
+        let filter = TopupFilter {
+            payer: Some(user(name)),
+            before: None,
+            limit: 50,
+        };
+        for topup in self.store.list_topups(tenant, &filter).await.unwrap_or_default() {
+            let known = self
+                .board
+                .state()
+                .topups
+                .iter()
+                .rev()
+                .find(|(_, new)| new.id == topup.id)
+                .cloned();
+            let Some((_, new)) = known else { continue };
+            if topup.state.is_open() {
+                self.try_run(tenant, told(&new, PaymentState::Failed, None)).await;
+            }
+            for refund in topup
+                .refunds
+                .iter()
+                .filter(|refund| refund.state == RefundState::Pending)
+            {
+                let reference = refund
+                    .reference
+                    .clone()
+                    .unwrap_or_else(|| format!("re_{}", refund.id).into());
+                let told = refund_told(
+                    &new,
+                    Some(refund.id),
+                    &reference,
+                    refund.cents,
+                    RefundState::Succeeded,
+                );
+                self.try_run(tenant, told).await;
+            }
+            for dispute in &topup.disputes {
+                if matches!(dispute.state, DisputeState::Open | DisputeState::Warning) {
+                    let state = if self.dice.roll(2) == 0 {
+                        DisputeState::Won
+                    } else {
+                        DisputeState::Lost
+                    };
+                    let told = dispute_told(&new, &dispute.reference, dispute.cents, state);
+                    self.try_run(tenant, told).await;
+                }
+            }
+        }
+    }
+
     /// Gives back what there is, and leaves.
     async fn leave(&mut self, tenant: TenantId, slot: usize, name: &str) {
+        if self.dice.roll(2) == 0 {
+            self.settle(tenant, name).await;
+        }
         self.try_run(tenant, free(name)).await;
         let account = self
             .store
