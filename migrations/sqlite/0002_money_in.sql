@@ -5,11 +5,11 @@ ALTER TABLE tenants ADD COLUMN low_end_user INTEGER;
 
 ALTER TABLE accounts ADD COLUMN freezes INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE accounts ADD COLUMN open_calls INTEGER NOT NULL DEFAULT 0;
-UPDATE accounts SET open_calls = (
-    SELECT COUNT(*) FROM holds h
-    WHERE h.bucket = accounts.bucket AND h.tenant_id = accounts.tenant_id AND h.owner = accounts.owner
-        AND h.finished_at IS NULL)
-WHERE kind IN (0, 1);
+UPDATE accounts SET open_calls = h.calls
+FROM (SELECT bucket, tenant_id, owner, COUNT(*) AS calls FROM holds WHERE finished_at IS NULL
+      GROUP BY bucket, tenant_id, owner) AS h
+WHERE accounts.kind IN (0, 1) AND h.bucket = accounts.bucket AND h.tenant_id = accounts.tenant_id
+    AND h.owner = accounts.owner;
 
 ALTER TABLE end_users ADD COLUMN open_topups INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE end_users ADD COLUMN open_refunds INTEGER NOT NULL DEFAULT 0;
