@@ -5,7 +5,9 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use quick_cache::sync::Cache;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use tokio::sync::Mutex;
 use turnpike_core::time::Timestamp;
 use turnpike_store::{SigningKeyRow, Store};
@@ -17,6 +19,8 @@ use crate::error::AppError;
 
 /// An unknown key's name makes the keys be read again, at most once in this time.
 const LOOK_AGAIN_MS: i64 = 5000;
+/// Genuine tokens that are remembered.
+const CACHED_TOKENS: usize = 10_000;
 
 /// What a vault needs to know of its installation.
 #[derive(Clone, Debug)]
@@ -41,6 +45,14 @@ pub struct KeyVault {
     ring: RwLock<Arc<KeyRing>>,
     /// When the keys were last read because of a token.
     looked_at: Mutex<Option<Timestamp>>,
+    /// Tokens by their SHA-256 that were genuine under these keys, so that a call does not check a signature again.
+    verified: Cache<[u8; 32], Verified>,
+}
+
+#[derive(Clone)]
+struct Verified {
+    ring: Arc<KeyRing>,
+    claims: Arc<EndUserClaims>,
 }
 
 impl KeyVault {
@@ -49,6 +61,7 @@ impl KeyVault {
         Self {
             ring: RwLock::new(Arc::new(KeyRing::new(Vec::new(), settings.publish_lead_ms))),
             looked_at: Mutex::new(None),
+            verified: Cache::new(CACHED_TOKENS),
             store,
             environment,
             settings,
@@ -169,12 +182,28 @@ impl KeyVault {
     /// `INVALID_CREDENTIAL`, `CREDENTIAL_EXPIRED`; `SERVICE_UNAVAILABLE` when its key is not known here and the
     /// store does not answer.
     pub async fn verify(&self, token: &str, now: Timestamp) -> Result<EndUserClaims, AppError> {
+        let digest: [u8; 32] = Sha256::digest(token).into();
+        let in_time = |claims: &EndUserClaims| now.millis().div_euclid(1000) < claims.exp;
+        // Keys that were read anew make every token be checked anew: a removed key ends its tokens.
+        if let Some(known) = self.verified.get(&digest)
+            && Arc::ptr_eq(&known.ring, &self.ring())
+            && in_time(&known.claims)
+        {
+            return Ok(EndUserClaims::clone(&known.claims));
+        }
         self.look_for_key_of(token, now).await?;
         let expected = Expected {
             issuer: &self.settings.issuer,
             audience: &self.settings.audience,
         };
-        verify(&self.ring(), token, &expected, now)
+        let ring = self.ring();
+        let claims = verify(&ring, token, &expected, now)?;
+        let verified = Verified {
+            ring,
+            claims: Arc::new(claims.clone()),
+        };
+        self.verified.insert(digest, verified);
+        Ok(claims)
     }
 
     /// The public keys as a JWK set.
