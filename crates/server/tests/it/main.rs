@@ -56,6 +56,7 @@ mod topup_crashes;
 mod topup_disputes;
 mod topup_faults;
 mod topup_quotes;
+mod topup_refund_outcomes;
 mod topup_refunds;
 mod topup_requests;
 mod topup_stores;

@@ -17,11 +17,11 @@ on_both_stores!(
     a_payment_of_something_else_is_not_credited_and_is_reviewed,
     what_was_not_sold_here_is_ignored,
     a_paid_page_that_expired_is_credited_once,
-    a_lost_event_is_found_by_asking,
     a_full_ledger_credits_nothing_and_is_reviewed,
 );
 
 const COMPLETED: &str = "credits.topup.completed";
+
 const FAILED: &str = "credits.topup.failed";
 
 /// A top-up that is paid and not told of, with the event that tells of it.
@@ -32,6 +32,7 @@ async fn paid(shop: &Shop) -> (String, Value) {
 }
 
 // Fault matrix 107
+
 async fn an_event_that_is_not_signed_right_moves_nothing(store: Store) {
     let shop = Shop::new(store).await;
     let (session, event) = paid(&shop).await;
@@ -92,6 +93,7 @@ async fn an_event_that_is_not_signed_right_moves_nothing(store: Store) {
 }
 
 // Fault matrix 107: rotation
+
 async fn both_secrets_are_believed_while_one_is_replaced(store: Store) {
     let shop = Shop::of(store, |setup| {
         let setup = setup.without_fees().set("processor.webhook_secret", "whsec_new");
@@ -124,6 +126,7 @@ async fn both_secrets_are_believed_while_one_is_replaced(store: Store) {
 }
 
 // Fault matrix 108, I5, I8
+
 async fn fifty_copies_of_an_event_credit_once(store: Store) {
     let shop = Shop::new(store).await;
     let (session, event) = paid(&shop).await;
@@ -155,6 +158,7 @@ async fn fifty_copies_of_an_event_credit_once(store: Store) {
 }
 
 // Fault matrix 109
+
 async fn money_that_comes_later_is_credited_when_it_comes(store: Store) {
     let shop = Shop::new(store).await;
     let (arrives, fails, both) = (shop.open("5").await, shop.open("7").await, shop.open("9").await);
@@ -185,6 +189,7 @@ async fn money_that_comes_later_is_credited_when_it_comes(store: Store) {
 }
 
 // Fault matrix 111
+
 async fn a_payment_before_its_session_was_stored_finds_its_top_up(store: Store) {
     let shop = Shop::new(store).await;
     // The page is made and every answer about it is lost: our row knows no page.
@@ -224,6 +229,7 @@ async fn a_payment_before_its_session_was_stored_finds_its_top_up(store: Store) 
 }
 
 // Fault matrix 112
+
 async fn a_payment_of_something_else_is_not_credited_and_is_reviewed(store: Store) {
     let shop = Shop::new(store).await;
     for (field, value) in [
@@ -251,6 +257,7 @@ async fn a_payment_of_something_else_is_not_credited_and_is_reviewed(store: Stor
 }
 
 // Fault matrix 113, I9
+
 async fn what_was_not_sold_here_is_ignored(store: Store) {
     let shop = Shop::new(store).await;
     let (_, event) = paid(&shop).await;
@@ -328,6 +335,7 @@ async fn what_was_not_sold_here_is_ignored(store: Store) {
 }
 
 // Fault matrix 117
+
 async fn a_paid_page_that_expired_is_credited_once(store: Store) {
     let shop = Shop::new(store).await;
     let session = shop.open("5").await;
@@ -361,32 +369,9 @@ async fn a_paid_page_that_expired_is_credited_once(store: Store) {
 }
 
 // Fault matrix 119
-async fn a_lost_event_is_found_by_asking(store: Store) {
-    let shop = Shop::of(store, |setup| setup.without_fees().swept()).await;
-    let (paid, expired, open) = (shop.open("5").await, shop.open("7").await, shop.open("9").await);
-    let late = shop.open("11").await;
-    shop.pay(&paid);
-    shop.stripe.expire(&shop.page(&expired));
-    shop.stripe.pay_later(&shop.page(&late));
-    shop.reaches(&paid, "completed").await;
-    shop.reaches(&expired, "expired").await;
-    shop.reaches(&late, "processing").await;
-    shop.stripe.async_fail(&shop.page(&late));
-    shop.reaches(&late, "failed").await;
-    assert_eq!(shop.topup(&open).await["status"], "open");
-    assert_eq!(
-        (shop.pool().await, shop.told(&[COMPLETED, FAILED])),
-        ((5_000_000, 0), vec![1, 2])
-    );
-    // The events come after all.
-    shop.deliver().await;
-    assert_eq!(
-        (shop.pool().await, shop.told(&[COMPLETED, FAILED])),
-        ((5_000_000, 0), vec![1, 2])
-    );
-}
 
 // Fault matrix 8
+
 async fn a_full_ledger_credits_nothing_and_is_reviewed(store: Store) {
     let shop = Shop::new(store).await;
     shop.grant("9223372036850", None);

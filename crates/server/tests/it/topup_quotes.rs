@@ -10,6 +10,7 @@ use crate::harness::{Setup, Store, credits, micros};
 use crate::on_both_stores;
 
 on_both_stores!(
+    metadata_of_500_characters_comes_back_and_one_more_is_refused,
     the_parts_of_every_quote_add_up_and_are_what_is_booked,
     a_bonus_is_shown_where_a_tier_is_reached_and_minted_once_paid,
     credits_are_exact_at_every_rate,
@@ -194,4 +195,37 @@ async fn the_events_have_exactly_the_specified_members(store: Store) {
     ];
     assert_eq!(members(&failed), BTreeSet::from(expected));
     assert_eq!(failed["metadata"], json!({}));
+}
+
+async fn metadata_of_500_characters_comes_back_and_one_more_is_refused(store: Store) {
+    let shop = Shop::new(store).await;
+    // `{"m":"…"}` is eight characters more than its text; an emoji is one character of four bytes.
+    let of = |characters: usize| json!({ "m": "\u{1f600}".repeat(characters - 8) });
+    let refused = shop.ask(&json!({ "usd": "5", "metadata": of(501) })).send().await;
+    let refused = refused.refused(400, "VALIDATION_ERROR").json();
+    assert_eq!(refused["details"][0]["path"], "metadata");
+    let ours =
+        json!({ "turnpike_session": "cs_other", "topup_id": "x", "nested": { "b": [1.5, null], "a": 1 } });
+    for metadata in [of(500), ours, json!({})] {
+        let opened = shop
+            .ask(&json!({ "usd": "5", "metadata": metadata }))
+            .send()
+            .await;
+        let session = opened.expect(200).json()["sessionId"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        // The processor sees our name of the session only.
+        let form = shop.stripe.requests().pop().unwrap().form;
+        assert_eq!(form["metadata[turnpike_session]"], session);
+        assert_eq!(
+            form.keys().filter(|name| name.starts_with("metadata[")).count(),
+            1
+        );
+        shop.pay(&session);
+        shop.deliver().await;
+        assert_eq!(shop.topup(&session).await["metadata"], metadata);
+        let event = shop.events("credits.topup.completed").pop().unwrap();
+        assert_eq!(event["data"]["metadata"].to_string(), metadata.to_string());
+    }
 }

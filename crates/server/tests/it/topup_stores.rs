@@ -1,4 +1,4 @@
-//! Money that comes in while the ledger is away, and events that two processes on one store take.
+//! Events that are lost, that come while the ledger is away, and that two processes on one store take.
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use crate::harness::{Database, Setup, Store, eventually, micros};
 use crate::on_both_stores;
 
 on_both_stores!(
+    a_lost_event_is_found_by_asking,
     a_ledger_that_waits_is_answered_for_only_when_it_is_booked,
     money_for_one_balance_from_many_sides_adds_up,
 );
@@ -37,6 +38,7 @@ mod on_postgres {
 }
 
 const COMPLETED: &str = "credits.topup.completed";
+const FAILED: &str = "credits.topup.failed";
 
 // Fault matrix 118
 async fn a_ledger_that_waits_is_answered_for_only_when_it_is_booked(store: Store) {
@@ -251,4 +253,29 @@ async fn money_for_one_balance_from_many_sides_adds_up(store: Store) {
     assert!(told.iter().all(|status| *status == Some(200)), "{told:?}");
     shop.deliver().await;
     assert_eq!(shop.settled().await, micros("10"));
+}
+
+async fn a_lost_event_is_found_by_asking(store: Store) {
+    let shop = Shop::of(store, |setup| setup.without_fees().swept()).await;
+    let (paid, expired, open) = (shop.open("5").await, shop.open("7").await, shop.open("9").await);
+    let late = shop.open("11").await;
+    shop.pay(&paid);
+    shop.stripe.expire(&shop.page(&expired));
+    shop.stripe.pay_later(&shop.page(&late));
+    shop.reaches(&paid, "completed").await;
+    shop.reaches(&expired, "expired").await;
+    shop.reaches(&late, "processing").await;
+    shop.stripe.async_fail(&shop.page(&late));
+    shop.reaches(&late, "failed").await;
+    assert_eq!(shop.topup(&open).await["status"], "open");
+    assert_eq!(
+        (shop.pool().await, shop.told(&[COMPLETED, FAILED])),
+        ((5_000_000, 0), vec![1, 2])
+    );
+    // The events come after all.
+    shop.deliver().await;
+    assert_eq!(
+        (shop.pool().await, shop.told(&[COMPLETED, FAILED])),
+        ((5_000_000, 0), vec![1, 2])
+    );
 }
