@@ -315,8 +315,8 @@ impl Config {
         if !(1..=86_400).contains(&self.calls.hold_slack_secs) {
             return wrong("calls.hold_slack_secs must be 1 to 86400");
         }
-        if !(30..=1440).contains(&self.processor.session_minutes) {
-            return wrong("processor.session_minutes must be 30 to 1440");
+        if !(31..=1440).contains(&self.processor.session_minutes) {
+            return wrong("processor.session_minutes must be 31 to 1440");
         }
         if !(10..=3600).contains(&self.tokens.publish_lead_secs) || self.tokens.rotate_days < 0 {
             return wrong("tokens.publish_lead_secs must be 10 to 3600, rotate_days 0 or more");
