@@ -97,6 +97,7 @@ pub(crate) struct TokensConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ProcessorKind {
+    None,
     Builtin,
     Stripe,
 }
@@ -118,6 +119,7 @@ pub(crate) struct ProcessorConfig {
     pub(crate) session_minutes: i64,
     pub(crate) sweep_secs: u64,
     pub(crate) sweep_after_secs: i64,
+    pub(crate) auto_pause_minutes: i64,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -315,8 +317,8 @@ impl Config {
         if !(1..=86_400).contains(&self.calls.hold_slack_secs) {
             return wrong("calls.hold_slack_secs must be 1 to 86400");
         }
-        if !(31..=1440).contains(&self.processor.session_minutes) {
-            return wrong("processor.session_minutes must be 31 to 1440");
+        if !(31..=1439).contains(&self.processor.session_minutes) {
+            return wrong("processor.session_minutes must be 31 to 1439");
         }
         if !(10..=3600).contains(&self.tokens.publish_lead_secs) || self.tokens.rotate_days < 0 {
             return wrong("tokens.publish_lead_secs must be 10 to 3600, rotate_days 0 or more");

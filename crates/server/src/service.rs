@@ -106,6 +106,7 @@ impl Service {
             rules: config.processor.quote_rules()?,
             session_ms: config.processor.session_minutes.saturating_mul(60_000),
             sweep_after_ms: config.processor.sweep_after_secs.saturating_mul(1000),
+            auto_pause_ms: config.processor.auto_pause_minutes.saturating_mul(60_000),
         };
         let topups = TopupDesk::new(store.clone(), environment.clone(), processor, topup_settings);
         let vault = vault(&config, &pepper, store.clone(), environment.clone());
@@ -139,20 +140,34 @@ impl Service {
 
 pub(crate) type Processors = (Option<Arc<dyn Processor>>, Option<Arc<BuiltinProcessor>>);
 
+/// Whether nobody but this machine is meant to reach the service.
+fn is_loopback(config: &Config) -> bool {
+    let address = config.server.listen.parse::<std::net::SocketAddr>();
+    let url = config.server.public_url.parse::<http::Uri>();
+    let host = url.as_ref().ok().and_then(http::Uri::host);
+    let host = host.map(|host| host.trim_matches(['[', ']']));
+    let local = |host: &str| {
+        host == "localhost"
+            || host
+                .parse::<std::net::IpAddr>()
+                .is_ok_and(|address| address.is_loopback())
+    };
+    address.is_ok_and(|address| address.ip().is_loopback())
+        && (config.server.public_url.is_empty() || host.is_some_and(local))
+}
+
 /// The configured processor. The built-in one, at which nobody pays, works on loopback addresses only.
 pub(crate) fn processor(config: &Config, pepper: &KeyPepper) -> Result<Processors, SetupError> {
     let section = &config.processor;
     match section.kind {
+        ProcessorKind::None => Ok((None, None)),
         ProcessorKind::Builtin => {
-            let loopback = config
-                .server
-                .listen
-                .parse::<std::net::SocketAddr>()
-                .is_ok_and(|address| address.ip().is_loopback());
-            if !loopback {
-                tracing::warn!("no payment processor: the built-in one works on loopback addresses only");
-                return Ok((None, None));
+            if !is_loopback(config) {
+                let message = "processor.kind = \"builtin\" gives credits away: it works only while server.listen \
+                               and server.public_url are loopback addresses";
+                return Err(SetupError::Config(ConfigError(message.to_owned())));
             }
+            tracing::warn!("the built-in checkout is on: top-ups cost nothing");
             let secret = Secret::from(hex::encode(pepper.derive("builtin processor")));
             let public_url = config.server.public_url.trim_end_matches('/');
             let builtin = Arc::new(BuiltinProcessor::new(public_url, secret));

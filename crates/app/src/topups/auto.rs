@@ -8,6 +8,7 @@ use turnpike_core::ledger::command::{AuditNote, AutoTopupChoice, NewTopup, Payme
 use turnpike_core::ledger::topup::{AutoTopup, Topup, TopupSource};
 use turnpike_core::ledger::{Action, Outcome, Payer, Rejection, TenantStatus};
 use turnpike_core::money::Micros;
+use turnpike_core::time::Timestamp;
 use turnpike_core::topup::quote;
 use turnpike_store::SubmitError;
 use turnpike_upstream::processor::{NewCharge, Processor, ProcessorError};
@@ -79,7 +80,9 @@ impl TopupDesk {
         };
         let mut begun: u64 = 0;
         for (id, auto) in self.store.list_auto_topups().await? {
-            if auto.running.is_some() || auto.method.is_none() {
+            let now = self.environment.now();
+            let resting = |at: Timestamp| now.since(at) < self.settings.auto_pause_ms;
+            if auto.running.is_some() || auto.method.is_none() || auto.failed_at.is_some_and(resting) {
                 continue;
             }
             let pool = self.store.find_account(&Payer::Pool.account(id)).await?;

@@ -49,6 +49,8 @@ pub struct TopupSettings {
     pub session_ms: i64,
     /// From which age on the processor is asked about what is not settled.
     pub sweep_after_ms: i64,
+    /// How long an automatic top-up rests after a failure.
+    pub auto_pause_ms: i64,
 }
 
 /// The desk of top-ups. Without a processor it opens none.
@@ -234,6 +236,9 @@ impl TopupDesk {
             .submit_topup(tenant.id, action, tenant.credits_per_dollar)
             .await?;
         fail_point!("after-topup-row");
+        if topup.checkout.is_none() && topup.state == TopupState::Failed {
+            return Err(processor_refused());
+        }
         if topup.checkout.is_some() || topup.state != TopupState::Open {
             return Ok(Shown {
                 members: topup_view(&topup, tenant),
@@ -289,10 +294,7 @@ impl TopupDesk {
                 };
                 self.submit_topup(tenant, Action::TopupReport(Box::new(report)), rate)
                     .await?;
-                Err(AppError::new(
-                    ErrorCode::UpstreamError,
-                    "the payment processor refused to open a checkout; nothing was charged",
-                ))
+                Err(processor_refused())
             }
             Err(error @ (ProcessorError::Unavailable(_) | ProcessorError::Unknown(_))) => {
                 // The row stays open: the same idempotency key goes on with it, or the sweep does.
@@ -423,6 +425,13 @@ impl TopupDesk {
             .collect();
         Ok(TopupPage { topups, next_cursor })
     }
+}
+
+fn processor_refused() -> AppError {
+    AppError::new(
+        ErrorCode::UpstreamError,
+        "the payment processor refused to open a checkout; nothing was charged",
+    )
 }
 
 fn cursor_invalid() -> AppError {

@@ -8,8 +8,11 @@ use turnpike_core::ids::{CommandId, RefundId, TenantId};
 use turnpike_core::ledger::command::{AuditNote, NewRefund, RefundReport};
 use turnpike_core::ledger::topup::{Refund, RefundState, Topup};
 use turnpike_core::ledger::{Action, Command, Outcome};
+use turnpike_core::money::CreditsPerDollar;
+use turnpike_store::SubmitError;
 use turnpike_upstream::processor::{self as reports, ProcessorError};
 
+use super::sweep::{REPEATABLE_MS, answered};
 use super::{RefundRequest, Repeatable, Shown, TopupDesk, no_such_session, refund_view};
 use crate::auth::Actor;
 use crate::error::AppError;
@@ -59,7 +62,7 @@ impl TopupDesk {
             Ok(Outcome::Topup(topup)) => (id, *topup),
             Ok(Outcome::Existing(earlier)) => (RefundId(earlier), self.topup(tenant.id, topup.id).await?),
             Ok(_) => return Err(AppError::internal(&"a refund was answered by another outcome")),
-            Err(error) => return Err(AppError::from_submit(&error, rate)),
+            Err(error) => return Err(refused(&error, rate)),
         };
         fail_point!("after-refund-row");
         let refund = find(&topup, id)?;
@@ -69,20 +72,36 @@ impl TopupDesk {
                 replayed: true,
             });
         }
-        let topup = self.push_refund(tenant.id, &topup, &refund).await?;
+        let topup = self.pursue_refund(tenant.id, &topup, &refund).await?;
         Ok(Shown {
             members: refund_view(&find(&topup, id)?),
             replayed: false,
         })
     }
 
-    /// Asks the processor to make a pending refund, and books what it answers.
-    pub(super) async fn push_refund(
+    /// Brings a pending refund on: asks about one that the processor knows, and for one that it may not know. It is
+    /// never asked for again once the processor has forgotten the key: then it might be made a second time.
+    pub(super) async fn pursue_refund(
         &self,
         tenant: TenantId,
         topup: &Topup,
         refund: &Refund,
     ) -> Result<Topup, AppError> {
+        let Some(reference) = &refund.reference else {
+            if self.environment.now().since(refund.created_at) < REPEATABLE_MS {
+                return self.push_refund(tenant, topup, refund).await;
+            }
+            tracing::error!(refund = %refund.id, "a refund's outcome is unknown: a person has to look");
+            return Ok(topup.clone());
+        };
+        if let Some(report) = answered(self.processor()?.find_refund(reference).await)? {
+            self.apply_refund(tenant, topup, &report, None).await?;
+        }
+        self.topup(tenant, topup.id).await
+    }
+
+    /// Asks the processor to make a pending refund, and books what it answers.
+    async fn push_refund(&self, tenant: TenantId, topup: &Topup, refund: &Refund) -> Result<Topup, AppError> {
         let Some(payment) = &topup.payment else {
             return Err(AppError::internal(&"a completed top-up has no payment"));
         };
@@ -123,6 +142,17 @@ impl TopupDesk {
         }
         self.topup(tenant, topup.id).await
     }
+}
+
+/// Why a refund was refused; about money it says what is missing for a refund, not for a call.
+fn refused(error: &SubmitError, rate: CreditsPerDollar) -> AppError {
+    let mut refusal = AppError::from_submit(error, rate);
+    if refusal.code == ErrorCode::InsufficientCredits {
+        refusal.message = String::from("the credits of this top-up are spent or held");
+        let hint = "refund a part, or wait for running calls to settle";
+        refusal.members.insert("hint".to_owned(), hint.into());
+    }
+    refusal
 }
 
 fn find(topup: &Topup, id: RefundId) -> Result<Refund, AppError> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ledger::command::AutoTopupChoice;
@@ -51,9 +52,50 @@ fn dollars(name: &str, value: Value) -> Result<Micros, AppError> {
     Micros::parse_usd(&text).map_err(|error| AppError::invalid(name, error.to_string()))
 }
 
-fn metadata(value: &Value) -> Result<Arc<str>, AppError> {
+/// The bytes of `metadata` as they were sent.
+#[derive(serde::Deserialize)]
+struct Sent<'a> {
+    #[serde(borrow)]
+    metadata: &'a RawValue,
+}
+
+/// Whether every number in `json` is written as it will be written again. `1e2`, `1.10` and numbers beyond 64 bits are
+/// not, and metadata comes back unchanged or not at all.
+fn numbers_survive(json: &str) -> bool {
+    let mut in_string = false;
+    let mut escaped = false;
+    let outside: String = json
+        .chars()
+        .map(|character| {
+            let is_text = in_string;
+            match character {
+                _ if escaped => escaped = false,
+                '\\' if in_string => escaped = true,
+                '"' => in_string = !in_string,
+                _ => {}
+            }
+            if is_text { ' ' } else { character }
+        })
+        .collect();
+    outside
+        .split(|character: char| !(character.is_ascii_alphanumeric() || "+-.".contains(character)))
+        .filter(|token| token.starts_with(|first: char| first == '-' || first.is_ascii_digit()))
+        .all(|token| {
+            let written = serde_json::from_str::<Value>(token).map(|number| number.to_string());
+            written.is_ok_and(|written| written == token)
+        })
+}
+
+fn metadata(raw: &[u8], value: &Value) -> Result<Arc<str>, AppError> {
     if !value.is_object() {
         return Err(AppError::invalid("metadata", "must be an object"));
+    }
+    let sent = serde_json::from_slice::<Sent<'_>>(raw).map_err(|error| AppError::internal(&error))?;
+    if !numbers_survive(sent.metadata.get()) {
+        return Err(AppError::invalid(
+            "metadata",
+            "has a number that would not come back unchanged: send it as a string",
+        ));
     }
     let compact = value.to_string();
     if compact.chars().count() > MAX_METADATA_CHARS {
@@ -88,7 +130,7 @@ impl TopupRequest {
                 "credits" => request.credits = text("credits", value)?,
                 "successUrl" => request.success_url = text("successUrl", value)?,
                 "cancelUrl" => request.cancel_url = text("cancelUrl", value)?,
-                "metadata" => request.metadata = Some(metadata(&value)?),
+                "metadata" => request.metadata = Some(metadata(raw, &value)?),
                 "savePaymentMethod" if for_pool => {
                     request.save_payment_method = boolean("savePaymentMethod", &value)?;
                 }
@@ -196,4 +238,35 @@ pub fn auto_topup_choice(raw: &[u8]) -> Result<AutoTopupChoice, AppError> {
     }
     choice.enabled = enabled.ok_or_else(|| AppError::invalid("enabled", "is required"))?;
     Ok(choice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Decisions, section 7
+    #[test]
+    fn metadata_comes_back_unchanged_or_is_refused() {
+        let parse = |metadata: &str| {
+            let body = format!(r#"{{"usd":"5","metadata":{metadata}}}"#);
+            TopupRequest::parse(body.as_bytes(), false).map(|request| request.metadata)
+        };
+        for same in [
+            r#"{"a":1,"b":-2.5,"c":"1e2","d":"\\\"1.10","e":[0,18446744073709551615],"f":null,"g":true}"#,
+            "{}",
+        ] {
+            assert_eq!(parse(same).unwrap().as_deref(), Some(same));
+        }
+        for other in [
+            r#"{"a":1e2}"#,
+            r#"{"a":1.10}"#,
+            r#"{"a":12345678901234567890123}"#,
+            r#"{"a":-0}"#,
+            "[]",
+            "1",
+        ] {
+            let refused = parse(other).unwrap_err();
+            assert_eq!(refused.code, ErrorCode::ValidationError, "{other}");
+        }
+    }
 }

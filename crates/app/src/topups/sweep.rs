@@ -17,7 +17,7 @@ use crate::error::AppError;
 /// Top-ups read at once.
 const PAGE: u32 = 100;
 /// A processor forgets idempotency keys after a day: an attempt is not repeated after this.
-const REPEATABLE_MS: i64 = 23 * 3_600_000;
+pub(super) const REPEATABLE_MS: i64 = 23 * 3_600_000;
 /// How long after its end an unpaid page is waited for before it counts as expired.
 const EXPIRY_GRACE_MS: i64 = 60_000;
 
@@ -114,18 +114,7 @@ impl TopupDesk {
             if refund.state != RefundState::Pending || refund.parked {
                 continue;
             }
-            match &refund.reference {
-                None if self.environment.now().since(refund.created_at) >= REPEATABLE_MS => {
-                    // Asked again now, it might be made a second time.
-                    tracing::error!(refund = %refund.id, "a refund's outcome is unknown: a person has to look");
-                }
-                None => self.push_refund(tenant, topup, refund).await.map(drop)?,
-                Some(reference) => {
-                    if let Some(report) = answered(processor.find_refund(reference).await)? {
-                        self.apply_refund(tenant, topup, &report, None).await?;
-                    }
-                }
-            }
+            self.pursue_refund(tenant, topup, refund).await?;
         }
         for dispute in &topup.disputes {
             if matches!(dispute.state, DisputeState::Open | DisputeState::Warning)
@@ -146,11 +135,22 @@ impl TopupDesk {
         let now = self.environment.now();
         let age = now.since(topup.created_at);
         if topup.source == TopupSource::AutoReload {
+            if let Some(payment) = &topup.payment {
+                return match answered(processor.find_payment(payment).await)? {
+                    Some(report) => self.apply_payment(tenant, topup, &report, None, None).await,
+                    None => Ok(()),
+                };
+            }
             if age < REPEATABLE_MS {
                 let auto = self.auto_of(tenant).await?;
                 return self.charge(processor, tenant, topup, &auto).await;
             }
-            return self.end_unpaid(tenant, topup, PaymentState::Failed).await;
+            // It may have been charged: neither a failure nor charged again.
+            tracing::error!(
+                session = &*topup.session,
+                "a charge's outcome is unknown: a person has to look"
+            );
+            return Ok(());
         }
         let over = now.since(topup.expires_at) > EXPIRY_GRACE_MS;
         let Some(checkout) = &topup.checkout else {
@@ -206,7 +206,7 @@ impl TopupDesk {
 }
 
 /// What the processor answered; a refusal to answer about its own object is logged.
-fn answered<T>(result: Result<Option<T>, ProcessorError>) -> Result<Option<T>, AppError> {
+pub(super) fn answered<T>(result: Result<Option<T>, ProcessorError>) -> Result<Option<T>, AppError> {
     result.map_err(|error| {
         tracing::warn!(%error, "the processor did not answer about an object");
         AppError::unavailable()

@@ -64,6 +64,7 @@ pub(super) fn open(step: &mut Step<'_>, new: &NewRefund) -> Result<Outcome, Reje
         clawed: None,
         state: RefundState::Pending,
         parked: false,
+        given_up: false,
         froze: None,
         reason: new.reason.clone(),
         failure: None,
@@ -80,9 +81,14 @@ pub(super) fn report(step: &mut Step<'_>, report: &RefundReport) -> Result<Outco
     if let Some(reference) = &report.reference {
         name(step, &topup, reference);
     }
+    // Under our id, but of another name than the processor gave ours: it made a second one.
+    let is_ours = |refund: &Refund| {
+        let other =
+            refund.reference.is_some() && report.reference.is_some() && refund.reference != report.reference;
+        report.refund == Some(refund.id) && !other
+    };
     let at = topup.refunds.iter().position(|refund| {
-        report.refund == Some(refund.id)
-            || (report.reference.is_some() && refund.reference == report.reference)
+        is_ours(refund) || (report.reference.is_some() && refund.reference == report.reference)
     });
     let mut refund = match at {
         Some(at) => topup.refunds.remove(at),
@@ -125,6 +131,7 @@ fn told(step: &Step<'_>, topup: &Topup, report: &RefundReport) -> Result<Refund,
         clawed: None,
         state: RefundState::Pending,
         parked,
+        given_up: false,
         froze: None,
         reason: "refunded at the processor".into(),
         failure: None,
@@ -144,13 +151,13 @@ fn restate(topup: &mut Topup) {
 }
 
 /// Whether `state` is news of `refund`. The processor's own failure is its last word, and what it told before
-/// may arrive after it; only a refund that we gave up before the processor knew it can still succeed.
+/// may arrive after it; only a refund that was given up here can still be made.
 fn follows(refund: &Refund, state: RefundState) -> bool {
     match refund.state {
         RefundState::Pending => state != RefundState::Pending,
         RefundState::Succeeded => matches!(state, RefundState::Failed | RefundState::Canceled),
         RefundState::Failed | RefundState::Canceled => {
-            state == RefundState::Succeeded && refund.reference.is_none()
+            refund.given_up && matches!(state, RefundState::Pending | RefundState::Succeeded)
         }
     }
 }
@@ -168,11 +175,23 @@ fn advance(
             // Its share was free for others meanwhile.
             refund.parts = share(topup, refund.cents)?;
             refund.failure = None;
+            refund.given_up = false;
             succeed(step, topup, refund)
+        }
+        (RefundState::Failed | RefundState::Canceled, RefundState::Pending) => {
+            // It is under way after all: what is there is held again.
+            refund.parts = share(topup, refund.cents)?;
+            let due = refund.parts.due().ok_or(Rejection::Overflow)?;
+            refund.held = hold_back(step, &topup.holder(), due)?;
+            refund.state = RefundState::Pending;
+            refund.failure = None;
+            refund.given_up = false;
+            Ok(())
         }
         (RefundState::Pending, RefundState::Failed | RefundState::Canceled) => {
             let_go(step, &topup.holder(), std::mem::take(&mut refund.held))?;
             refund.state = report.state;
+            refund.given_up = report.reference.is_none() && refund.reference.is_none();
             refund.failure.clone_from(&report.failure);
             emit(step, topup, refund, Micros::ZERO)
         }

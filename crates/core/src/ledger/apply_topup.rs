@@ -369,6 +369,7 @@ pub(super) fn set_auto(step: &mut Step<'_>, choice: &AutoTopupChoice) -> Result<
     auto.amount = choice.amount;
     auto.monthly_cap = choice.monthly_cap;
     auto.failures = 0;
+    auto.failed_at = None;
     auto.stopped = None;
     step.books.auto_topups.put(step.command.tenant, auto.clone());
     Ok(Outcome::AutoTopup(Box::new(auto)))

@@ -204,6 +204,9 @@ pub struct Refund {
     pub state: RefundState,
     /// Told of before the payment was: it takes effect when the payment is credited.
     pub parked: bool,
+    /// Ended here without a word of the processor about it: should it have been made after all, that counts.
+    #[serde(default)]
+    pub given_up: bool,
     /// Set while it is a reason to be frozen: the account's spell in which it became one.
     pub froze: Option<i64>,
     /// Why, in the words of who asked.
@@ -407,6 +410,8 @@ pub struct AutoTopup {
     pub month: SpendWindow,
     /// Failures since the last success.
     pub failures: u32,
+    /// When the last one failed, while there are failures.
+    pub failed_at: Option<Timestamp>,
     /// The processor's customer.
     pub customer: Option<Arc<str>>,
     /// The saved payment method.

@@ -118,7 +118,7 @@ async fn check_processor(global: &Global, config: &Config) -> Check {
     let processor = match made {
         Ok((Some(processor), _)) => processor,
         Ok((None, _)) => {
-            let message = "none: top-ups answer 503; the built-in one works on loopback addresses only";
+            let message = "none: top-ups answer 503";
             return check(true, message.to_owned());
         }
         Err(error) => return check(false, error.to_string()),

@@ -53,9 +53,9 @@ pub(super) struct Grant(Arc<AtomicBool>);
 
 impl Grant {
     /// Lets the page at `origin` read the answer.
-    pub(super) fn open(&self, origin: Option<&HeaderValue>, response: &mut Response) {
+    pub(super) fn open(&self, origins: &Origins, origin: Option<&HeaderValue>, response: &mut Response) {
         if let Some(origin) = origin
-            && self.0.load(Ordering::Acquire)
+            && (self.0.load(Ordering::Acquire) || is_refusal(origins, origin, response))
         {
             let headers = response.headers_mut();
             headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
@@ -66,6 +66,12 @@ impl Grant {
             headers.append(header::VARY, HeaderValue::from_static("origin"));
         }
     }
+}
+
+/// A 401 tells nothing but that a new token is needed: a page that some workspace allows may read it.
+fn is_refusal(origins: &Origins, origin: &HeaderValue, response: &Response) -> bool {
+    response.status() == StatusCode::UNAUTHORIZED
+        && origin.to_str().is_ok_and(|origin| origins.allows(origin))
 }
 
 /// Refuses a browser's credential from a page that its workspace does not allow.
@@ -98,12 +104,7 @@ pub(super) fn check(parts: &Parts, actor: &Actor) -> Result<(), ApiError> {
 }
 
 /// The answer to a preflight; `None` = the request is none.
-pub(super) fn preflight(
-    origins: &Origins,
-    method: &Method,
-    headers: &HeaderMap,
-    brand: &str,
-) -> Option<Response> {
+pub(super) fn preflight(origins: &Origins, method: &Method, headers: &HeaderMap) -> Option<Response> {
     let origin = headers.get(header::ORIGIN)?;
     if method != Method::OPTIONS || !headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD) {
         return None;
@@ -118,12 +119,9 @@ pub(super) fn preflight(
     answer.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
     answer.insert(header::ACCESS_CONTROL_ALLOW_METHODS, METHODS);
     answer.insert(header::ACCESS_CONTROL_MAX_AGE, MAX_AGE);
-    let names = [
-        "authorization, content-type, idempotency-key".to_owned(),
-        format!("x-{brand}-session-id, x-{brand}-loop-id, x-{brand}-attribution, x-{brand}-external-user-id"),
-    ];
-    if let Ok(names) = HeaderValue::try_from(names.join(", ")) {
-        answer.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, names);
+    // SDKs send headers of their own; what they mean is checked where they are read.
+    if let Some(names) = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
+        answer.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
     }
     Some(response)
 }

@@ -440,6 +440,7 @@ async fn put_settings(State(app): AppState, request: Request) -> Answered {
     let (parts, body) = request.into_parts();
     let actor = authenticate(&app, &parts, LimitClass::Mutation).await?;
     actor.require(Scope::TenantWrite)?;
+    turnpike_app::auth::require_active(&actor.tenant)?;
     let raw = read_json_body(&parts.headers, body, body_limits(&app), false).await?;
     let document = turnpike_app::json::parse_object(&raw)?;
     let settings: TenantSettings = serde_json::from_value(Value::Object(document)).map_err(|error| {

@@ -15,7 +15,7 @@ use turnpike_core::errors::ErrorCode;
 
 use super::App;
 use super::body::{BodyLimits, read_json_body};
-use super::caller::{authenticate, idempotency_key};
+use super::caller::{authenticate, idempotency_key, paying};
 use super::openapi::Errors;
 use super::problem::{ApiError, REPLAYED};
 use super::routes::{
@@ -25,6 +25,7 @@ use super::schemas_topups as schemas;
 
 /// Largest event of a processor, in bytes.
 const MAX_EVENT_BYTES: usize = 512 * 1024;
+const TOPUPS: &str = "/api/credits/topups";
 const STRIPE_SIGNATURE: HeaderName = HeaderName::from_static("stripe-signature");
 
 /// From where an administrative request came, for the audit log.
@@ -80,6 +81,7 @@ fn repeatable(parts: &Parts, raw: bytes::Bytes) -> Result<Repeatable, ApiError> 
 )]
 pub(super) async fn open_own(State(app): AppState, request: Request) -> Answered {
     let (actor, parts, raw) = changing(&app, request, LimitClass::Topup, false).await?;
+    paying(&app, &parts.headers, &actor)?;
     let body = TopupRequest::parse(&raw, false)?;
     let repeat = repeatable(&parts, raw)?;
     let shown = app.service.topups.open_own(&actor, &body, &repeat).await?;
@@ -100,6 +102,7 @@ pub(super) async fn own_session(
 ) -> Answered {
     let (parts, _body) = request.into_parts();
     let actor = authenticate(&app, &parts, LimitClass::Read).await?;
+    paying(&app, &parts.headers, &actor)?;
     Ok(answer(app.service.topups.own_session(&actor, &session).await?))
 }
 
@@ -181,7 +184,11 @@ pub(super) async fn refund(
     let (actor, parts, raw) = changing(&app, request, LimitClass::Mutation, true).await?;
     actor.require(Scope::CreditsMove)?;
     let body = RefundRequest::parse(&raw)?;
-    let repeat = repeatable(&parts, raw)?;
+    let repeat = Repeatable {
+        // However the path was written.
+        route: format!("POST {TOPUPS}/{session}/refunds"),
+        ..repeatable(&parts, raw)?
+    };
     if repeat.key.is_none() {
         return Err(ApiError::new(
             ErrorCode::IdempotencyKeyRequired,

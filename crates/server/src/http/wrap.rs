@@ -32,8 +32,7 @@ pub(crate) async fn wrap(State(app): State<Arc<App>>, mut request: Request, next
     if origin.is_some() {
         request.extensions_mut().insert(grant.clone());
     }
-    let brand = &app.service.config.server.brand;
-    let preflight = cors::preflight(&app.origins, request.method(), request.headers(), brand);
+    let preflight = cors::preflight(&app.origins, request.method(), request.headers());
     let mut response = if app.draining.load(Ordering::Acquire) && !asks_state {
         draining()
     } else if let Some(answered) = preflight {
@@ -47,7 +46,7 @@ pub(crate) async fn wrap(State(app): State<Arc<App>>, mut request: Request, next
         let error = AppError::new(ErrorCode::MethodNotAllowed, "this path has other methods");
         render(&mut response, &error, &id);
     }
-    grant.open(origin.as_ref(), &mut response);
+    grant.open(&app.origins, origin.as_ref(), &mut response);
     if let Ok(value) = HeaderValue::try_from(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }

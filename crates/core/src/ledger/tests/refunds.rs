@@ -191,6 +191,31 @@ fn a_refund_that_was_given_up_here_and_made_all_the_same_is_booked() {
     assert_eq!(bench.figures(&user("alice")), (CREDITS, 0));
 }
 
+#[test]
+fn a_refund_that_was_given_up_here_and_is_under_way_after_all_holds_again() {
+    let mut bench = Bench::new();
+    let topup = bench.paid(&user("alice"));
+    let id = bench.refund(&topup, Some(CENTS)).unwrap();
+    bench.refund_done(&topup, id, None, Failed);
+    bench.refund_done(&topup, id, Some("re_1"), Pending);
+    assert_eq!(bench.figures(&user("alice")), (CREDITS, CREDITS));
+    bench.refund_done(&topup, id, Some("re_1"), Succeeded);
+    assert_eq!(bench.figures(&user("alice")), (0, 0));
+}
+
+#[test]
+fn a_second_refund_under_our_id_is_a_refund_of_its_own() {
+    let mut bench = Bench::new();
+    let topup = bench.paid(&user("alice"));
+    let id = bench.refund(&topup, Some(1)).unwrap();
+    bench.refund_done(&topup, id, Some("re_1"), Succeeded);
+    let once = bench.figures(&user("alice"));
+    bench.refund_done(&topup, id, Some("re_1"), Succeeded);
+    assert_eq!(bench.figures(&user("alice")), once);
+    bench.refund_done(&topup, id, Some("re_2"), Succeeded);
+    assert!(bench.figures(&user("alice")).0 < once.0);
+}
+
 // Fault matrix 110
 #[test]
 fn refunds_told_before_the_payment_take_effect_with_it() {

@@ -140,6 +140,7 @@ impl Setup {
             cluster: None,
             env: Vec::new(),
         }
+        .set("processor.kind", "builtin")
     }
 
     /// Sets a key such as `server.drain_secs`.

@@ -30,6 +30,7 @@ impl Setup {
             .set("processor.api_base", stripe.url())
             .set("processor.sweep_secs", 1)
             .set("processor.sweep_after_secs", 86_400)
+            .set("processor.auto_pause_minutes", 0)
             .set("limits.topups_per_minute", 0)
     }
 

@@ -109,6 +109,10 @@ impl Api {
             // INVARIANT: a try that perhaps was carried out is not forgotten over a later one that was not.
             let fault = match fault {
                 Fault::Unavailable(why) if perhaps_done => Fault::Unknown(why),
+                // A decision about a charge is the outcome itself; any other no may be about this try alone.
+                Fault::Refused(refusal) if perhaps_done && refusal.intent.is_none() => {
+                    Fault::Unknown(refusal.code)
+                }
                 Fault::Refused(_) | Fault::Unavailable(_) | Fault::Unknown(_) => fault,
             };
             match pauses.next() {
@@ -193,7 +197,8 @@ fn status_fault(status: u16, body: &[u8]) -> Fault {
     let answered = format!("it answered {status}");
     let refusal = refusal(status, body);
     match status {
-        429 => Fault::Unavailable(answered),
+        // About our key or its rights, not about the request: it is done once the key is right again.
+        401 | 403 | 429 => Fault::Unavailable(answered),
         409 if refusal.code == "idempotency_key_in_use" => Fault::Unavailable(answered),
         400..=499 => Fault::Refused(Box::new(refusal)),
         _ => Fault::Unknown(answered),

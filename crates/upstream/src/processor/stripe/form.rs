@@ -65,7 +65,9 @@ pub(super) fn checkout(new: &NewCheckout) -> Form {
         None => form,
     };
     if new.save_method {
+        // Charged later without the customer: a card, whose outcome is known at once.
         form.with("payment_intent_data[setup_future_usage]", "off_session")
+            .with("payment_method_types[0]", "card")
     } else {
         form
     }
@@ -78,6 +80,7 @@ pub(super) fn charge(new: &NewCharge) -> Form {
         .with("currency", "usd")
         .with("customer", &new.customer)
         .with("payment_method", &new.method)
+        .with("payment_method_types[0]", "card")
         .with("off_session", "true")
         .with("confirm", "true")
         .with("description", &new.description)

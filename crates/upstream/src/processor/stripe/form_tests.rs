@@ -181,8 +181,8 @@ fn a_method_is_saved_with_the_known_customer_or_a_new_one() {
 fn a_charge_is_marked_as_made_without_a_page() {
     assert_eq!(
         charge(&new_charge()).finish(),
-        "amount=500&currency=usd&customer=cus_1&payment_method=pm_1&off_session=true&confirm=true\
-         &description=Credits&metadata%5Bturnpike_session%5D=cs_2&metadata%5Bturnpike_offsession%5D=1"
+        "amount=500&currency=usd&customer=cus_1&payment_method=pm_1&payment_method_types%5B0%5D=card\
+         &off_session=true&confirm=true&description=Credits&metadata%5Bturnpike_session%5D=cs_2&metadata%5Bturnpike_offsession%5D=1"
     );
 }
 
