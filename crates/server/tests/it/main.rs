@@ -29,6 +29,7 @@ mod harness;
 mod allocations;
 mod auth;
 mod auto_topups;
+mod bank;
 mod bypass;
 mod checkout_pages;
 #[cfg(feature = "failpoints")]
