@@ -98,6 +98,26 @@ pub(super) struct Session {
     pub(super) dispute: Option<String>,
 }
 
+impl Session {
+    /// What a customer does on a page.
+    pub(super) fn visit(&mut self, shop: &Shop, kind: u32) {
+        let page = shop.page(&self.id);
+        let stripe = &shop.stripe;
+        match kind {
+            0 => stripe.expire(&page),
+            1 => {
+                stripe.pay_later(&page);
+                stripe.async_fail(&page);
+            }
+            2 => {
+                self.payment = Some(stripe.pay_later(&page));
+                stripe.async_succeed(&page);
+            }
+            _ => self.payment = Some(stripe.pay(&page)),
+        }
+    }
+}
+
 #[derive(Default)]
 pub(super) struct State {
     generations: BTreeMap<usize, u32>,
@@ -246,5 +266,28 @@ impl Board {
             self.shop.stripe.events().is_empty().then_some(())
         })
         .await;
+    }
+
+    /// Gives the question of a token that may be revoked by now a credential that is not.
+    pub(super) async fn renew(&self, ask: &mut Ask, client: &Client) {
+        if ask.bearer == self.shop.key || ask.bearer == self.owner {
+            return;
+        }
+        if let About::Call { token, .. } = &mut ask.about {
+            *token = None;
+            ask.bearer.clone_from(&self.shop.key);
+            return;
+        }
+        let tokens = self.state().tokens.clone();
+        let known = tokens.iter().find(|known| known.token == ask.bearer).unwrap();
+        let path = user_path(&known.user, "/tokens");
+        let asked = client.request(Method::POST, &path).bearer(&self.shop.key);
+        let reply = asked.json(&json!({ "scopes": ["topup"] })).send().await;
+        if reply.status == 201 {
+            reply.json()["token"]
+                .as_str()
+                .unwrap()
+                .clone_into(&mut ask.bearer);
+        }
     }
 }

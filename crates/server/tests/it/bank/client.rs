@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Value, json};
 
-use super::board::{About, Ask, Board, Node, Session, Token};
+use super::board::{Ask, Board, Node, Session, Token};
 use crate::harness::people::user_path;
 use crate::harness::{Client, Reply, eventually, micros, operate};
 
@@ -143,7 +143,7 @@ impl Teller {
             16..19 => self.mint(&user).await,
             19 => self.revoke().await,
             20..23 => self.buy().await,
-            23..26 => self.visit_page(),
+            23..26 => self.visit_page().await,
             26..29 => self.deliver().await,
             29 | 30 => self.refund().await,
             31 => self.dispute(),
@@ -265,27 +265,28 @@ impl Teller {
         }
     }
 
-    /// A customer pays, fails to, lets the page expire, or has paid and can do so again.
-    fn visit_page(&mut self) {
+    /// A customer pays, now and then twice; or fails to; or lets the page expire.
+    async fn visit_page(&mut self) {
         let kind = self.random.random_range(0..8);
-        let mut state = self.board.state();
-        let stripe = &self.board.shop.stripe;
-        let Some(session) = state.sessions.iter_mut().find(|session| !session.closed) else {
-            return;
+        let board = self.board.clone();
+        let paid_twice = {
+            let mut state = board.state();
+            let Some(session) = state.sessions.iter_mut().find(|session| !session.closed) else {
+                return;
+            };
+            session.closed = true;
+            session.visit(&board.shop, kind);
+            (kind == 3).then(|| (session.id.clone(), session.cents))
         };
-        let page = self.board.shop.page(&session.id);
-        session.closed = true;
-        match kind {
-            0 => stripe.expire(&page),
-            1 => {
-                stripe.pay_later(&page);
-                stripe.async_fail(&page);
-            }
-            2 => {
-                session.payment = Some(stripe.pay_later(&page));
-                stripe.async_succeed(&page);
-            }
-            _ => session.payment = Some(stripe.pay(&page)),
+        if let Some((id, cents)) = paid_twice {
+            let processor = Client::new(board.shop.stripe.url().trim_start_matches("http://"));
+            let form = format!(
+                "amount={cents}&currency=usd&payment_method=pm_card_visa\
+                 &metadata%5Bturnpike_session%5D={id}&metadata%5Bturnpike_offsession%5D=1"
+            );
+            let paid = processor.request(Method::POST, "/v1/payment_intents");
+            let paid = paid.bearer("sk_test_canary").body(form).send().await;
+            paid.expect(200);
         }
     }
 
@@ -367,31 +368,6 @@ impl Teller {
         let ask = self.board.retiring(user);
         if let Said::Ok(_) = self.settle(ask).await {
             self.board.replace(slot, user);
-        }
-    }
-}
-
-impl Board {
-    /// Gives the question of a token that may be revoked by now a credential that is not.
-    async fn renew(&self, ask: &mut Ask, client: &Client) {
-        if ask.bearer == self.shop.key || ask.bearer == self.owner {
-            return;
-        }
-        if let About::Call { token, .. } = &mut ask.about {
-            *token = None;
-            ask.bearer.clone_from(&self.shop.key);
-            return;
-        }
-        let tokens = self.state().tokens.clone();
-        let known = tokens.iter().find(|known| known.token == ask.bearer).unwrap();
-        let path = user_path(&known.user, "/tokens");
-        let asked = client.request(Method::POST, &path).bearer(&self.shop.key);
-        let reply = asked.json(&json!({ "scopes": ["topup"] })).send().await;
-        if reply.status == 201 {
-            reply.json()["token"]
-                .as_str()
-                .unwrap()
-                .clone_into(&mut ask.bearer);
         }
     }
 }

@@ -91,12 +91,19 @@ impl Books {
     fn check_call(&self, key: &str, user: Option<&str>, reply: Option<&Reply>) -> i64 {
         let none = Vec::new();
         let calls = self.calls.get(key).unwrap_or(&none);
+        // A hold that was never sent frees its key again: it expired with its process, and cost nothing.
+        let unsent = |call: &&Value| text(call, "state") == "expired" && usd(call, "chargedUsd") == 0;
+        let calls: Vec<&Value> = if calls.len() > 1 {
+            calls.iter().filter(|call| !unsent(call)).collect()
+        } else {
+            calls.iter().collect()
+        };
         assert!(calls.len() <= 1, "{key} is there twice: {calls:?}");
         assert!(
             self.sent.get(key).copied().unwrap_or_default() <= 1,
             "{key} was sent twice"
         );
-        let cost = |call: &Value| usd(call, "chargedUsd") - usd(call, "refundedUsd");
+        let cost = |call: &&Value| usd(call, "chargedUsd") - usd(call, "refundedUsd");
         let cost: i64 = calls.iter().map(cost).sum();
         let Some(reply) = reply else {
             assert_eq!(cost, 0, "{key} failed and was charged: {calls:?}");
