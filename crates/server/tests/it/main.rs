@@ -29,6 +29,7 @@ mod harness;
 mod allocations;
 mod auth;
 mod auto_topups;
+mod bank;
 mod browsers;
 mod bypass;
 mod checkout_pages;
