@@ -672,6 +672,7 @@ async fn revoked_elsewhere() {
     // Nodes of one installation have one public address, which is the issuer of its tokens.
     let site = Setup::new(Store::Postgres)
         .set("server.public_url", "http://gateway.example")
+        .set("processor.kind", "none")
         .start()
         .await;
     site.grant("1", Some("alice"));
