@@ -10,6 +10,7 @@
 mod money;
 #[path = "processor/stand_in.rs"]
 mod stand_in;
+mod stripe_shapes;
 mod stripe_stand_in;
 
 use std::time::Duration;

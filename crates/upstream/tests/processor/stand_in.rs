@@ -3,24 +3,95 @@
 use serde_json::{Value, json};
 use turnpike_upstream::processor::Processor;
 
+use super::stripe_shapes::{example, published, request_schema};
 use super::stripe_stand_in::raw;
 use super::{NOW, new_charge, new_checkout, paid, processor, stand_in};
 
 /// Every top-level field of Stripe's example is there, and of its type.
 fn assert_shaped(kind: &str, object: &Value) {
-    let path = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../../shared/rigs/stripe/fixtures.json"
-    );
-    let fixtures: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-    let same_type = |a: &Value, b: &Value| {
-        std::mem::discriminant(a) == std::mem::discriminant(b) || a.is_null() || b.is_null()
-    };
-    for (name, example) in fixtures[kind].as_object().unwrap() {
-        let field = object.get(name).unwrap_or_else(|| panic!("{kind} lacks {name}"));
-        assert!(same_type(field, example), "{kind}.{name}: {field}");
+    let whole = published("fixtures.json").map(|fixtures| fixtures[kind].clone());
+    for example in std::iter::once(example(kind)).chain(whole) {
+        let same_type = |a: &Value, b: &Value| {
+            std::mem::discriminant(a) == std::mem::discriminant(b) || a.is_null() || b.is_null()
+        };
+        for (name, example) in example.as_object().unwrap() {
+            let field = object.get(name).unwrap_or_else(|| panic!("{kind} lacks {name}"));
+            assert!(same_type(field, example), "{kind}.{name}: {field}");
+        }
+        assert_eq!(object["object"], example["object"]);
     }
-    assert_eq!(object["object"], fixtures[kind]["object"]);
+}
+
+/// Both are the same but for the texts and numbers in them.
+fn assert_same_shape(ours: &Value, theirs: &Value, path: &str) {
+    match (ours, theirs) {
+        (Value::Object(ours), Value::Object(theirs)) => {
+            assert_eq!(
+                ours.keys().collect::<Vec<_>>(),
+                theirs.keys().collect::<Vec<_>>(),
+                "{path}"
+            );
+            for (name, value) in ours {
+                assert_same_shape(value, &theirs[name], &format!("{path}.{name}"));
+            }
+        }
+        (Value::Array(ours), Value::Array(theirs)) => {
+            assert_eq!(ours.len(), theirs.len(), "{path}");
+            for (ours, theirs) in ours.iter().zip(theirs) {
+                assert_same_shape(ours, theirs, path);
+            }
+        }
+        (ours, theirs) => assert_eq!(
+            std::mem::discriminant(ours),
+            std::mem::discriminant(theirs),
+            "{path}"
+        ),
+    }
+}
+
+#[test]
+fn the_examples_have_the_shape_of_stripes_own() {
+    let Some(fixtures) = published("fixtures.json") else {
+        return;
+    };
+    for (kind, theirs) in fixtures.as_object().unwrap() {
+        assert_same_shape(&example(kind), theirs, kind);
+    }
+}
+
+/// Everything that `ours` knows, `theirs` knows the same way.
+fn assert_part_of(ours: &Value, theirs: &Value, path: &str) {
+    match (ours, theirs) {
+        (Value::Object(ours), Value::Object(theirs)) => {
+            for (name, value) in ours {
+                let whole = theirs.get(name).unwrap_or_else(|| panic!("{path} has no {name}"));
+                assert_part_of(value, whole, &format!("{path}.{name}"));
+            }
+        }
+        (Value::Array(ours), Value::Array(theirs)) => {
+            for value in ours {
+                let is_known = theirs
+                    .iter()
+                    .any(|other| other == value || (value.is_object() && other["type"] == value["type"]));
+                assert!(is_known, "{path}: {value}");
+            }
+        }
+        (ours, theirs) => assert_eq!(ours, theirs, "{path}"),
+    }
+}
+
+#[test]
+fn the_request_schemas_are_parts_of_stripes_own() {
+    let Some(requests) = published("requests.json") else {
+        return;
+    };
+    for (operation, path) in requests["paths"].as_object().unwrap() {
+        let body = &path["post"]["requestBody"]["content"]["application/x-www-form-urlencoded"];
+        let ours = request_schema(operation);
+        if ours.is_object() {
+            assert_part_of(&ours, &body["schema"], operation);
+        }
+    }
 }
 
 #[tokio::test]

@@ -1,22 +1,11 @@
 //! Stripe's events: each published object, and those that are malformed.
 
-use std::fs;
-
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::processor::stripe::shapes::example as fixture;
 use crate::processor::{DisputeState, PaymentReport, RefundState};
-
-/// An object of Stripe's own examples, which live beside the repository.
-fn fixture(object: &str) -> Value {
-    let path = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../../shared/rigs/stripe/fixtures.json"
-    );
-    let fixtures: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
-    fixtures[object].clone()
-}
 
 /// `object` of the examples with some fields set.
 fn with(object: &str, fields: &Value) -> Value {
@@ -44,7 +33,7 @@ fn payment(kind: &str, object: &Value) -> PaymentReport {
 #[test]
 fn stripes_own_event_is_read_and_concerns_nobody() {
     let event = read(fixture("event").to_string().as_bytes()).unwrap();
-    assert_eq!(event.id, "evt_1KmRaNARuRTs9TwLcHytmihZ");
+    assert_eq!(event.id, "evt_example_12");
     assert_eq!(event.kind, "payment_intent.created");
     assert!(!event.livemode);
     assert_eq!(event.report, Report::Nothing);
@@ -58,8 +47,8 @@ fn stripes_own_objects_are_read_as_they_are() {
     let Ok(Report::Refund(refund)) = read_object("refund.created", &fixture("refund")) else {
         panic!("no refund");
     };
-    assert_eq!(refund.refund, "re_1KnYOVARuRTs9TwL4WnZApSp");
-    assert_eq!(refund.payment, "ch_1KmRa0ARuRTs9TwLDMxnsd6N");
+    assert_eq!(refund.refund, "re_example_14");
+    assert_eq!(refund.payment, "ch_example_3");
     assert_eq!((refund.amount_cents, refund.state), (100, RefundState::Succeeded));
     let Ok(Report::Dispute(dispute)) = read_object("charge.dispute.created", &fixture("dispute")) else {
         panic!("no dispute");

@@ -8,6 +8,9 @@ pub(super) mod events;
 mod form;
 mod payouts;
 mod reports;
+#[cfg(test)]
+#[path = "../../../tests/stripe_shapes/mod.rs"]
+mod shapes;
 
 use std::time::Duration;
 
