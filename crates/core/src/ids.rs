@@ -76,6 +76,14 @@ uuid_id!(
     /// An end-user token, its `jti`.
     TokenId
 );
+uuid_id!(
+    /// An address of a workspace that is told of events.
+    WebhookEndpointId
+);
+uuid_id!(
+    /// One attempt to tell an endpoint of an event.
+    DeliveryId
+);
 
 impl TenantId {
     /// The distribution bucket, 0..=255: a stable hash of the id, first column of every key.
@@ -114,6 +122,18 @@ impl RefundId {
     /// The id of a refund that was made at the processor, which calls it `reference`.
     pub fn derive(tenant: TenantId, reference: &str) -> Self {
         Self(derive_v8(&[b"refund", tenant.0.as_bytes(), reference.as_bytes()]))
+    }
+}
+
+impl DeliveryId {
+    /// The id of the `attempt`-th attempt (from 1) to tell `endpoint` of `event`.
+    pub fn derive(event: EventId, endpoint: WebhookEndpointId, attempt: i32) -> Self {
+        Self(derive_v8(&[
+            b"delivery",
+            event.0.as_bytes(),
+            endpoint.0.as_bytes(),
+            &attempt.to_be_bytes(),
+        ]))
     }
 }
 

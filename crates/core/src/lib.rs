@@ -14,3 +14,4 @@ pub mod pricing;
 pub mod time;
 pub mod topup;
 pub mod usage;
+pub mod webhook;

@@ -75,7 +75,7 @@ fn key(row: &Row) -> Result<ApiKey, StoreError> {
     })
 }
 
-fn audit_row(audit: &AuditRow) -> Statement {
+pub(crate) fn audit_row(audit: &AuditRow) -> Statement {
     Statement::new(
         "INSERT INTO audit_log (bucket, tenant_id, id, at, actor, action, target, before_json, after_json, origin)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",

@@ -18,6 +18,7 @@ mod statements;
 mod topups;
 mod traits;
 mod upkeep;
+mod webhooks;
 
 pub use error::{StoreError, SubmitError};
 pub use memory::MemoryStore;
@@ -28,4 +29,11 @@ pub use records::{
     UsageFilter, UsageGroup, UsageRow,
 };
 pub use sqlite::{SqliteOptions, SqliteStore};
-pub use traits::{Calls, Catalogue, Directory, Ledger, Scan, Statements, Store, Topups, Upkeep};
+pub use traits::{
+    Calls, Catalogue, Directory, Ledger, Scan, Statements, Store, Topups, Upkeep, WebhookDeliveries,
+    WebhookEndpoints, WebhookEvents,
+};
+pub use webhooks::{
+    ClaimedDelivery, DeliveryReport, DeliveryRow, DueEndpoint, EndpointChange, EventFilter, FanOut,
+    NextAttempt, ReplayOf, Slots, WebhookEndpoint,
+};

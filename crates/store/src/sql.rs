@@ -161,6 +161,8 @@ impl Row {
 pub(crate) struct Statement {
     pub(crate) sql: Cow<'static, str>,
     pub(crate) params: Vec<Param>,
+    /// Whether the transaction is undone when this touches no row.
+    pub(crate) required: bool,
 }
 
 impl Statement {
@@ -168,6 +170,15 @@ impl Statement {
         Self {
             sql: sql.into(),
             params,
+            required: false,
+        }
+    }
+
+    /// The same, without which nothing of its transaction happens: it must touch a row.
+    pub(crate) fn required(self) -> Self {
+        Self {
+            required: true,
+            ..self
         }
     }
 }
@@ -183,8 +194,15 @@ pub(crate) trait Sql: Send + Sync {
     /// Runs statements in one transaction; says how many rows each touched. When the first one touches none,
     /// nothing is written.
     async fn write(&self, statements: Vec<Statement>) -> Result<Vec<u64>, StoreError>;
+    /// Runs statements on tables that no batch keeps rows of, in one transaction, beside the batches; says how many
+    /// rows each touched. `None` = a required one touched none, and nothing is written.
+    async fn write_beside(&self, statements: Vec<Statement>) -> Result<Option<Vec<u64>>, StoreError>;
     /// Feeds the rows of `queries`, one after the other, out of one snapshot.
     async fn snapshot(&self, queries: Vec<Statement>, sink: RowSink<'_>) -> Result<(), StoreError>;
     /// The SQL text of "member `$n` of the JSON object in `column`, if it is a string".
     fn json_member(&self, column: &str, param: usize) -> String;
+    /// What makes a selection pass over rows that another transaction has locked, and lock the others.
+    fn skip_locked(&self) -> &'static str;
+    /// What keeps the selected rows of table `w` as they are until the transaction ends.
+    fn share_w(&self) -> &'static str;
 }

@@ -14,7 +14,10 @@ use crate::rows::{self, ACCOUNT_COLUMNS, HOLD_COLUMNS, TRANSFER_COLUMNS, tenant_
 use crate::sql::{Param, Row, Sql, Statement, params};
 use crate::traits::{Scan, Statements};
 
-fn event(row: &Row) -> Result<EventRow, StoreError> {
+pub(crate) const EVENT_COLUMNS: &str = "seq, id, type, created_at, data";
+
+/// An event from the first five cells, [`EVENT_COLUMNS`].
+pub(crate) fn event(row: &Row) -> Result<EventRow, StoreError> {
     Ok(EventRow {
         seq: row.int(0)?,
         id: EventId(row.uuid(1)?),
@@ -133,20 +136,6 @@ impl<S: Sql> Statements for S {
         self.query(&sql, params).await?.iter().map(usage).collect()
     }
 
-    async fn list_events(
-        &self,
-        tenant: TenantId,
-        before_seq: Option<i64>,
-        limit: u32,
-    ) -> Result<Vec<EventRow>, StoreError> {
-        let sql = "SELECT seq, id, type, created_at, data FROM events
-                   WHERE bucket = $1 AND tenant_id = $2 AND seq < $3 ORDER BY seq DESC LIMIT $4";
-        let mut params = tenant_params(tenant);
-        params.push(Param::from(before_seq.unwrap_or(i64::MAX)));
-        params.push(Param::from(i64::from(limit)));
-        self.query(sql, params).await?.iter().map(event).collect()
-    }
-
     async fn scan(&self, tenant: TenantId, scan: &mut Scan<'_>) -> Result<(), StoreError> {
         let query = match scan {
             Scan::Transfers(_) => transfers_in_order(tenant),
@@ -177,6 +166,6 @@ pub(crate) fn calls_in_order(tenant: TenantId) -> Statement {
 }
 
 fn events_in_order(tenant: TenantId) -> Statement {
-    let sql = "SELECT seq, id, type, created_at, data FROM events WHERE bucket = $1 AND tenant_id = $2 ORDER BY seq";
+    let sql = format!("SELECT {EVENT_COLUMNS} FROM events WHERE bucket = $1 AND tenant_id = $2 ORDER BY seq");
     Statement::new(sql, tenant_params(tenant))
 }

@@ -2,7 +2,9 @@
 
 use async_trait::async_trait;
 use turnpike_core::access::KeyHash;
-use turnpike_core::ids::{CallId, ExternalUserId, KeyId, TenantId, TokenId, TopupId};
+use turnpike_core::ids::{
+    CallId, EventId, ExternalUserId, KeyId, TenantId, TokenId, TopupId, WebhookEndpointId,
+};
 use turnpike_core::ledger::audit::AuditReport;
 use turnpike_core::ledger::command::StoredOutcome;
 use turnpike_core::ledger::hold::{Claim, ClaimKey};
@@ -11,11 +13,16 @@ use turnpike_core::ledger::token::EndUserToken;
 use turnpike_core::ledger::topup::{AutoTopup, Topup};
 use turnpike_core::ledger::{Account, AccountKey, Command, Hold, Outcome, TenantStatus, Transfer};
 use turnpike_core::time::Timestamp;
+use uuid::Uuid;
 
 use crate::error::{StoreError, SubmitError};
 use crate::records::{
     ApiKey, AuditRow, DriftRow, EndUserFilter, EntryFilter, EventRow, Member, OpenCalls, PriceRow,
     SigningKeyRow, Tenant, TenantSettings, TopupFilter, UsageFilter, UsageGroup, UsageRow,
+};
+use crate::webhooks::{
+    ClaimedDelivery, DeliveryReport, DeliveryRow, DueEndpoint, EndpointChange, EventFilter, FanOut, ReplayOf,
+    Slots, WebhookEndpoint,
 };
 
 /// Changes of money.
@@ -43,7 +50,7 @@ pub trait Calls: Send + Sync {
     async fn list_drifts(&self, tenant: TenantId, limit: u32) -> Result<Vec<DriftRow>, StoreError>;
 }
 
-/// Balances, entries, usage, events.
+/// Balances, entries, usage, and everything for exports.
 #[async_trait]
 pub trait Statements: Send + Sync {
     /// One account; `None` = it never had an entry.
@@ -61,13 +68,6 @@ pub trait Statements: Send + Sync {
         group: UsageGroup,
         filter: &UsageFilter,
     ) -> Result<Vec<UsageRow>, StoreError>;
-    /// Events, newest first.
-    async fn list_events(
-        &self,
-        tenant: TenantId,
-        before_seq: Option<i64>,
-        limit: u32,
-    ) -> Result<Vec<EventRow>, StoreError>;
     /// Streams every transfer, call or event of a tenant out of one snapshot, oldest first, into `sink`;
     /// ends early when `sink` says no.
     async fn scan(&self, tenant: TenantId, scan: &mut Scan<'_>) -> Result<(), StoreError>;
@@ -180,6 +180,105 @@ pub trait Topups: Send + Sync {
     async fn list_auto_topups(&self) -> Result<Vec<(TenantId, AutoTopup)>, StoreError>;
 }
 
+/// Who is told of events. Every change writes its audit row in the same transaction.
+#[async_trait]
+pub trait WebhookEndpoints: Send + Sync {
+    /// Adds an endpoint; `false` = the workspace has `most` already.
+    async fn insert_webhook_endpoint(
+        &self,
+        endpoint: &WebhookEndpoint,
+        most: u32,
+        audit: &AuditRow,
+    ) -> Result<bool, StoreError>;
+    /// An endpoint.
+    async fn find_webhook_endpoint(
+        &self,
+        tenant: TenantId,
+        id: WebhookEndpointId,
+    ) -> Result<Option<WebhookEndpoint>, StoreError>;
+    /// A workspace's endpoints, oldest first.
+    async fn list_webhook_endpoints(&self, tenant: TenantId) -> Result<Vec<WebhookEndpoint>, StoreError>;
+    /// Changes an endpoint; what waits for one that goes out of use is canceled. `false` = there is none.
+    async fn change_webhook_endpoint(
+        &self,
+        tenant: TenantId,
+        id: WebhookEndpointId,
+        change: &EndpointChange,
+        audit: &AuditRow,
+    ) -> Result<bool, StoreError>;
+    /// Replaces the secrets of `endpoint`; `false` = they are not what it says any more.
+    async fn set_webhook_secrets(
+        &self,
+        endpoint: &WebhookEndpoint,
+        secrets: &str,
+        audit: &AuditRow,
+    ) -> Result<bool, StoreError>;
+    /// Removes an endpoint and cancels what waits for it; `false` = there is none.
+    async fn delete_webhook_endpoint(
+        &self,
+        tenant: TenantId,
+        id: WebhookEndpointId,
+        audit: &AuditRow,
+    ) -> Result<bool, StoreError>;
+}
+
+/// Events as they are shown.
+#[async_trait]
+pub trait WebhookEvents: Send + Sync {
+    /// Events, newest first.
+    async fn list_events(&self, tenant: TenantId, filter: &EventFilter) -> Result<Vec<EventRow>, StoreError>;
+    /// An event.
+    async fn find_event(&self, tenant: TenantId, id: EventId) -> Result<Option<EventRow>, StoreError>;
+    /// Every attempt to tell of the event at `seq`, by endpoint and number.
+    async fn list_deliveries(&self, tenant: TenantId, seq: i64) -> Result<Vec<DeliveryRow>, StoreError>;
+    /// Of each of these events the attempt with the highest number; of several endpoints' the one that is due last.
+    async fn latest_deliveries(&self, tenant: TenantId, seqs: &[i64])
+    -> Result<Vec<DeliveryRow>, StoreError>;
+    /// Removes a workspace's events from before `before`, at most so many, with their attempts; says how many.
+    async fn prune_events(&self, tenant: TenantId, before: Timestamp, most: u32) -> Result<u64, StoreError>;
+}
+
+/// Attempts to tell endpoints of events.
+#[async_trait]
+pub trait WebhookDeliveries: Send + Sync {
+    /// Makes the first attempts of new events pending, about `most` of them.
+    async fn fan_out(&self, most: u32) -> Result<FanOut, StoreError>;
+    /// Endpoints in use for which an attempt is due.
+    async fn list_due_endpoints(&self, now: Timestamp) -> Result<Vec<DueEndpoint>, StoreError>;
+    /// Takes due attempts, the longest due first, under a fresh `claim` that ends at `lease_until`.
+    async fn claim_deliveries(
+        &self,
+        slots: &[Slots],
+        now: Timestamp,
+        claim: Uuid,
+        lease_until: Timestamp,
+    ) -> Result<Vec<ClaimedDelivery>, StoreError>;
+    /// Records how attempts ended and makes the next ones pending; says of how many the claim still stood. An
+    /// endpoint that has only failed for `patience_ms` goes out of use.
+    async fn record_deliveries(
+        &self,
+        reports: &[DeliveryReport],
+        patience_ms: i64,
+    ) -> Result<u64, StoreError>;
+    /// Fails attempts whose lease ended before `lease_before` and makes others pending at once, under a fresh `claim`.
+    async fn recover_deliveries(
+        &self,
+        lease_before: Timestamp,
+        now: Timestamp,
+        claim: Uuid,
+    ) -> Result<u64, StoreError>;
+    /// Makes attempts that a person asks for pending at once; says how many. None when the endpoint is not in use,
+    /// and none beside an attempt that is under way.
+    async fn replay(
+        &self,
+        tenant: TenantId,
+        endpoint: WebhookEndpointId,
+        of: ReplayOf,
+        audit: Option<&AuditRow>,
+        now: Timestamp,
+    ) -> Result<u64, StoreError>;
+}
+
 /// Prices of models, shared by all workspaces.
 #[async_trait]
 pub trait Catalogue: Send + Sync {
@@ -209,5 +308,29 @@ pub trait Upkeep: Send + Sync {
 }
 
 /// Everything, for `Arc<dyn Store>`.
-pub trait Store: Ledger + Calls + Statements + Directory + Topups + Catalogue + Upkeep {}
-impl<T: Ledger + Calls + Statements + Directory + Topups + Catalogue + Upkeep> Store for T {}
+pub trait Store:
+    Ledger
+    + Calls
+    + Statements
+    + Directory
+    + Topups
+    + WebhookEndpoints
+    + WebhookEvents
+    + WebhookDeliveries
+    + Catalogue
+    + Upkeep
+{
+}
+impl<T> Store for T where
+    T: Ledger
+        + Calls
+        + Statements
+        + Directory
+        + Topups
+        + WebhookEndpoints
+        + WebhookEvents
+        + WebhookDeliveries
+        + Catalogue
+        + Upkeep
+{
+}

@@ -5,6 +5,7 @@
 mod directory;
 mod reads;
 mod topups;
+mod webhooks;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

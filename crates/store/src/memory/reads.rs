@@ -130,22 +130,6 @@ impl Statements for MemoryStore {
         Ok(groups.into_values().take(1000).collect())
     }
 
-    async fn list_events(
-        &self,
-        tenant: TenantId,
-        before_seq: Option<i64>,
-        most: u32,
-    ) -> Result<Vec<EventRow>, StoreError> {
-        let before = before_seq.unwrap_or(i64::MAX);
-        let state = self.state();
-        Ok(state
-            .events_of(tenant)
-            .rev()
-            .filter(|event| event.seq < before)
-            .take(limit(most))
-            .collect())
-    }
-
     async fn scan(&self, tenant: TenantId, scan: &mut Scan<'_>) -> Result<(), StoreError> {
         // Copied first: the sink may take its time, and may ask the store something else.
         match scan {

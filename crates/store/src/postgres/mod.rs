@@ -152,8 +152,20 @@ impl Sql for PostgresStore {
         self.reads.write(&statements).await
     }
 
+    async fn write_beside(&self, statements: Vec<Statement>) -> Result<Option<Vec<u64>>, StoreError> {
+        self.reads.write_beside(&statements).await
+    }
+
     async fn snapshot(&self, queries: Vec<Statement>, sink: RowSink<'_>) -> Result<(), StoreError> {
         self.reads.snapshot(&queries, sink).await
+    }
+
+    fn skip_locked(&self) -> &'static str {
+        "FOR UPDATE SKIP LOCKED"
+    }
+
+    fn share_w(&self) -> &'static str {
+        "FOR SHARE OF w"
     }
 
     fn json_member(&self, column: &str, param: usize) -> String {

@@ -1,6 +1,7 @@
 //! Reads and the directory's small transactions, on a pool of connections.
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
+use futures_util::future::try_join_all;
 use tokio_postgres::{Error, IsolationLevel, NoTls};
 
 use super::PostgresOptions;
@@ -11,6 +12,8 @@ use crate::sql::{Param, Row, RowSink, Statement};
 
 /// Rows fetched at a time while a snapshot is streamed.
 const FETCH: i32 = 512;
+/// Statements sent without waiting for one another's answers; up to 30 futures are polled in their order.
+const FLIGHT: usize = 30;
 
 #[derive(Clone)]
 pub(super) struct Reads {
@@ -86,6 +89,42 @@ impl Reads {
             }
             transaction.commit().await?;
             Ok(touched)
+        };
+        write.await.map_err(|error: Error| store_error(&error))
+    }
+
+    /// See [`crate::sql::Sql::write_beside`]. Statements between required ones go to the server in one flight.
+    pub(super) async fn write_beside(
+        &self,
+        statements: &[Statement],
+    ) -> Result<Option<Vec<u64>>, StoreError> {
+        let mut connection = self.connection().await?;
+        let write = async {
+            let transaction = connection.transaction().await?;
+            let mut touched = Vec::with_capacity(statements.len());
+            for flight in statements.split_inclusive(|statement| statement.required) {
+                let mut prepared = Vec::with_capacity(flight.len());
+                for statement in flight {
+                    prepared.push(transaction.prepare_cached(&statement.sql).await?);
+                }
+                let bound: Vec<Vec<_>> = flight
+                    .iter()
+                    .map(|statement| statement.params.iter().map(to_sql).collect())
+                    .collect();
+                for (prepared, bound) in prepared.chunks(FLIGHT).zip(bound.chunks(FLIGHT)) {
+                    let running = prepared
+                        .iter()
+                        .zip(bound)
+                        .map(|(statement, bound)| transaction.execute(statement, bound));
+                    touched.extend(try_join_all(running).await?);
+                }
+                if flight.last().is_some_and(|last| last.required) && touched.last() == Some(&0) {
+                    transaction.rollback().await?;
+                    return Ok(None);
+                }
+            }
+            transaction.commit().await?;
+            Ok(Some(touched))
         };
         write.await.map_err(|error: Error| store_error(&error))
     }

@@ -241,8 +241,27 @@ impl Sql for SqliteStore {
         answered.await.unwrap_or_else(|_gone| Err(gone()))
     }
 
+    async fn write_beside(&self, statements: Vec<Statement>) -> Result<Option<Vec<u64>>, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        let gone = || StoreError::Unavailable("the ledger writer has ended".to_owned());
+        self.jobs()?
+            .send(Job::WriteBeside(statements, answer))
+            .await
+            .map_err(|_closed| gone())?;
+        answered.await.unwrap_or_else(|_gone| Err(gone()))
+    }
+
     async fn snapshot(&self, queries: Vec<Statement>, sink: RowSink<'_>) -> Result<(), StoreError> {
         self.readers.snapshot(queries, sink).await
+    }
+
+    // One thread writes: nothing is locked by another.
+    fn skip_locked(&self) -> &'static str {
+        ""
+    }
+
+    fn share_w(&self) -> &'static str {
+        ""
     }
 
     fn json_member(&self, column: &str, param: usize) -> String {

@@ -23,6 +23,10 @@ type Answer = oneshot::Sender<Result<Outcome, SubmitError>>;
 pub(super) enum Job {
     Command(Box<Command>, Answer),
     Write(Vec<Statement>, oneshot::Sender<Result<Vec<u64>, StoreError>>),
+    WriteBeside(
+        Vec<Statement>,
+        oneshot::Sender<Result<Option<Vec<u64>>, StoreError>>,
+    ),
     Stop(oneshot::Sender<()>),
 }
 
@@ -41,7 +45,7 @@ pub(super) fn run(
         while let Some(taken) = job.take() {
             match taken {
                 Job::Command(command, answer) => commands.push((command, answer)),
-                not_a_command @ (Job::Write(..) | Job::Stop(_)) => {
+                not_a_command @ (Job::Write(..) | Job::WriteBeside(..) | Job::Stop(_)) => {
                     other = Some(not_a_command);
                     break;
                 }
@@ -61,6 +65,11 @@ pub(super) fn run(
                     .send(write_directory(&mut connection, &statements))
                     .is_err()
                 {
+                    tracing::debug!("nobody waits for a write any more");
+                }
+            }
+            Some(Job::WriteBeside(statements, answer)) => {
+                if answer.send(write_beside(&mut connection, &statements)).is_err() {
                     tracing::debug!("nobody waits for a write any more");
                 }
             }
@@ -86,6 +95,7 @@ fn refuse_waiting(queue: &mut mpsc::Receiver<Job>) {
         match job {
             Job::Command(_, answer) => drop(answer.send(Err(SubmitError::Unavailable(closed())))),
             Job::Write(_, answer) => drop(answer.send(Err(StoreError::Unavailable(closed())))),
+            Job::WriteBeside(_, answer) => drop(answer.send(Err(StoreError::Unavailable(closed())))),
             Job::Stop(again) => drop(again),
         }
     }
@@ -243,20 +253,46 @@ fn forget(books: &mut Books, needs: &Needs) {
 }
 
 fn write_directory(connection: &mut Connection, statements: &[Statement]) -> Result<Vec<u64>, StoreError> {
+    let mut touched = Vec::with_capacity(statements.len());
+    run_statements(connection, statements, &mut touched, |index, rows| {
+        index == 0 && rows == 0
+    })?;
+    Ok(touched)
+}
+
+fn write_beside(
+    connection: &mut Connection,
+    statements: &[Statement],
+) -> Result<Option<Vec<u64>>, StoreError> {
+    let mut touched = Vec::with_capacity(statements.len());
+    let required = |index: usize| statements.get(index).is_some_and(|statement| statement.required);
+    let committed = run_statements(connection, statements, &mut touched, |index, rows| {
+        rows == 0 && required(index)
+    })?;
+    Ok(committed.then_some(touched))
+}
+
+/// One transaction, undone when `stops` says so of a statement and the rows it touched. Whether it was committed.
+fn run_statements(
+    connection: &mut Connection,
+    statements: &[Statement],
+    touched: &mut Vec<u64>,
+    stops: impl Fn(usize, u64) -> bool,
+) -> Result<bool, StoreError> {
+    roll_back(connection);
     let transaction = connection
         .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
         .map_err(store_error)?;
-    let mut touched = Vec::with_capacity(statements.len());
-    for statement in statements {
+    for (index, statement) in statements.iter().enumerate() {
         let mut prepared = transaction.prepare_cached(&statement.sql).map_err(store_error)?;
         bind(&mut prepared, &statement.params).map_err(store_error)?;
-        let rows = prepared.raw_execute().map_err(store_error)?;
+        let rows = u64::try_from(prepared.raw_execute().map_err(store_error)?).unwrap_or(u64::MAX);
         drop(prepared);
-        touched.push(u64::try_from(rows).unwrap_or(u64::MAX));
-        if touched == [0] {
-            return Ok(touched);
+        touched.push(rows);
+        if stops(index, rows) {
+            return Ok(false);
         }
     }
     transaction.commit().map_err(store_error)?;
-    Ok(touched)
+    Ok(true)
 }

@@ -121,10 +121,10 @@ pub(crate) async fn events_are_without_gaps(world: &World) {
             .unwrap_err();
     }
     world.run(tenant, grant(&Payer::Pool, 1)).await.unwrap();
-    let all = world.store.list_events(tenant, None, 100).await.unwrap();
+    let all = world.events(tenant, None, 100).await;
     let seqs: Vec<i64> = all.iter().map(|event| event.seq).collect();
     assert_eq!(seqs, (1..=10).rev().collect::<Vec<_>>());
-    let page = world.store.list_events(tenant, Some(4), 2).await.unwrap();
+    let page = world.events(tenant, Some(4), 2).await;
     assert_eq!(page.iter().map(|event| event.seq).collect::<Vec<_>>(), [3, 2]);
     assert!(
         all.iter()

@@ -130,17 +130,14 @@ pub(crate) async fn a_repeated_capture_changes_nothing(world: &World) {
         .await
         .unwrap();
     let first = world.run(tenant, capture(&hold, 30, 0)).await.unwrap();
-    let events = world.store.list_events(tenant, None, 100).await.unwrap().len();
+    let events = world.events(tenant, None, 100).await.len();
     // The row comes from the database the second time: the first batch is over.
     assert_eq!(world.run(tenant, capture(&hold, 30, 0)).await.unwrap(), first);
     assert_eq!(
         rejection(world.run(tenant, capture(&hold, 31, 0)).await),
         Rejection::HoldNotOpen(HoldState::Captured)
     );
-    assert_eq!(
-        world.store.list_events(tenant, None, 100).await.unwrap().len(),
-        events
-    );
+    assert_eq!(world.events(tenant, None, 100).await.len(), events);
     assert_eq!(world.balance(tenant, &Payer::Pool).await.posted, usd(70));
 }
 

@@ -270,5 +270,5 @@ pub(crate) async fn tenants_do_not_see_each_other(world: &World) {
         }
     );
     assert!(world.store.find_outcome(one, hold.call).await.unwrap().is_none());
-    assert_eq!(world.store.list_events(one, None, 100).await.unwrap().len(), 2);
+    assert_eq!(world.events(one, None, 100).await.len(), 2);
 }

@@ -28,6 +28,7 @@ mod text;
 mod tokens;
 mod topups;
 mod upgrade;
+mod webhooks;
 mod world;
 
 use world::{Kind, World, on};
@@ -132,5 +133,15 @@ contract! {
             a_command_that_is_repeated_is_noted_once,
             a_command_whose_note_cannot_be_written_does_nothing,
             a_row_that_cannot_be_read_disturbs_no_neighbour;
+        webhooks:
+            an_event_reaches_the_endpoints_that_want_it,
+            a_failed_attempt_is_followed_by_another,
+            a_lost_worker_loses_its_attempts,
+            an_endpoint_out_of_use_gets_nothing,
+            a_replay_is_a_new_attempt,
+            what_was_missed_is_replayed,
+            days_of_failures_disable,
+            old_events_go_with_their_attempts,
+            endpoints_are_counted;
     }
 }

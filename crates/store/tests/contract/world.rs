@@ -10,8 +10,8 @@ use turnpike_core::ledger::{AccountKey, AccountKind, Action, Outcome, Payer, Ten
 use turnpike_core::money::CreditsPerDollar;
 use turnpike_core::time::Timestamp;
 use turnpike_store::{
-    MemoryStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store, StoreError, SubmitError,
-    Tenant, TenantSettings,
+    EventFilter, EventRow, MemoryStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store,
+    StoreError, SubmitError, Tenant, TenantSettings,
 };
 use uuid::Uuid;
 
@@ -203,6 +203,22 @@ impl World {
     pub(crate) async fn balance(&self, tenant: TenantId, payer: &Payer) -> Balance {
         let found = self.store.find_account(&payer.account(tenant)).await.unwrap();
         found.unwrap_or_default().balance()
+    }
+
+    /// A tenant's events, newest first.
+    pub(crate) async fn events(
+        &self,
+        tenant: TenantId,
+        before_seq: Option<i64>,
+        limit: u32,
+    ) -> Vec<EventRow> {
+        let filter = EventFilter {
+            kind: None,
+            before_seq,
+            since: Timestamp::from_millis(0),
+            limit,
+        };
+        self.store.list_events(tenant, &filter).await.unwrap()
     }
 
     pub(crate) async fn posted(&self, tenant: TenantId, kind: AccountKind) -> i64 {
