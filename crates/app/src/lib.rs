@@ -12,6 +12,7 @@ pub mod end_users;
 pub mod engine;
 pub mod environment;
 pub mod error;
+mod fields;
 pub mod json;
 pub mod limits;
 pub mod providers;

@@ -9,10 +9,10 @@ use turnpike_core::ledger::policy::Policy;
 use turnpike_core::ledger::{Action, Outcome};
 use turnpike_core::money::CreditsPerDollar;
 
-use super::fields::Fields;
 use super::{EndUserDesk, Note, unexpected};
 use crate::auth::{Actor, require_active};
 use crate::error::AppError;
+use crate::fields::Fields;
 
 const MEMBERS: [&str; 7] = [
     "maxUsdPerDay",

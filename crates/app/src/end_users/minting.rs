@@ -10,10 +10,10 @@ use turnpike_core::ledger::{Action, Outcome};
 use turnpike_core::money::Micros;
 use turnpike_core::time::Timestamp;
 
-use super::fields::Fields;
 use super::{EndUserDesk, Note, unexpected};
 use crate::auth::{Actor, require_active};
 use crate::error::AppError;
+use crate::fields::Fields;
 use crate::limits::LimitClass;
 use crate::tokens::{
     EndUserClaims, MAX_LIFETIME_SECS, MIN_LIFETIME_SECS, TokenScope, is_session_id, session_fingerprint,
@@ -36,16 +36,9 @@ struct Wanted {
 
 fn parse(raw: &[u8]) -> Result<Wanted, AppError> {
     let mut fields = Fields::parse(raw, &MEMBERS)?;
-    let lifetime_secs = match fields.count("expiresIn")? {
-        None => DEFAULT_LIFETIME_SECS,
-        Some(secs) => i64::try_from(secs)
-            .ok()
-            .filter(|secs| (MIN_LIFETIME_SECS..=MAX_LIFETIME_SECS).contains(secs))
-            .ok_or_else(|| {
-                let message = format!("must be {MIN_LIFETIME_SECS} to {MAX_LIFETIME_SECS} seconds");
-                AppError::invalid("expiresIn", message)
-            })?,
-    };
+    let lifetime_secs = fields
+        .integer("expiresIn", MIN_LIFETIME_SECS..=MAX_LIFETIME_SECS)?
+        .unwrap_or(DEFAULT_LIFETIME_SECS);
     let session = fields.text("sessionId")?;
     if !session.as_deref().is_none_or(is_session_id) {
         let message = "must be 16 to 128 characters of A-Z a-z 0-9 . _ : - that begin with a letter or digit";

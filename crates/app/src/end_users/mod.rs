@@ -3,7 +3,6 @@
 //! Each change is one command of the ledger, which writes the audit row with it. What is read is read from the
 //! store, never from memory.
 
-mod fields;
 mod limits;
 mod minting;
 
@@ -19,11 +18,11 @@ use turnpike_core::money::{CreditsPerDollar, Micros};
 use turnpike_store::{EndUserFilter, Store, Tenant};
 use uuid::Uuid;
 
-use self::fields::Fields;
 use crate::auth::{Actor, require_active};
 use crate::context::claim;
 use crate::environment::Environment;
 use crate::error::AppError;
+use crate::fields::Fields;
 use crate::limits::RateLimits;
 use crate::reads::BalanceView;
 use crate::tokens::KeyVault;
@@ -232,7 +231,7 @@ impl EndUserDesk {
             .usd("usd")?
             .filter(|amount| *amount > Micros::ZERO)
             .ok_or_else(|| AppError::invalid("usd", "must be a decimal string of more than zero"))?;
-        let reference = fields.words("reference", MAX_REFERENCE)?.unwrap_or_default();
+        let reference = fields.words("reference", 0..=MAX_REFERENCE)?.unwrap_or_default();
         let tenant = &actor.tenant;
         // The decoded id, so that one end user has one namespace however the path was written.
         let route = format!("POST /api/credits/end-users/{id}/{}", direction.as_str());
@@ -293,7 +292,7 @@ impl EndUserDesk {
         raw: &[u8],
     ) -> Result<bool, AppError> {
         let mut fields = Fields::parse(raw, &["reason"])?;
-        let reason = fields.words("reason", MAX_REASON)?.unwrap_or_default();
+        let reason = fields.words("reason", 0..=MAX_REASON)?.unwrap_or_default();
         require_active(&actor.tenant)?;
         let action = if frozen {
             "end_user.freeze"

@@ -10,10 +10,22 @@ use turnpike_core::money::Micros;
 use turnpike_store::Tenant;
 
 use crate::error::AppError;
-use crate::json::parse_object;
+use crate::fields::Fields;
 
 /// Longest `metadata`, in characters of compact JSON.
 const MAX_METADATA_CHARS: usize = 500;
+/// Longest reason of a refund.
+const MAX_REASON: usize = 500;
+const MEMBERS: [&str; 5] = ["usd", "credits", "successUrl", "cancelUrl", "metadata"];
+const POOL_MEMBERS: [&str; 6] = [
+    "usd",
+    "credits",
+    "successUrl",
+    "cancelUrl",
+    "metadata",
+    "savePaymentMethod",
+];
+const AUTO_MEMBERS: [&str; 4] = ["enabled", "thresholdUsd", "amountUsd", "monthlyCapUsd"];
 
 /// A top-up request (specification 2.7).
 #[derive(Clone, Debug)]
@@ -24,32 +36,6 @@ pub struct TopupRequest {
     pub(super) cancel_url: Option<String>,
     pub(super) metadata: Option<Arc<str>>,
     pub(super) save_payment_method: bool,
-}
-
-fn unknown_field(name: &str) -> AppError {
-    let message = format!("{name} is no field of this operation");
-    let details = serde_json::json!([{ "path": name, "message": "is unknown" }]);
-    AppError::new(ErrorCode::UnknownField, message).with("details", details)
-}
-
-fn text(name: &str, value: Value) -> Result<Option<String>, AppError> {
-    match value {
-        Value::String(text) => Ok(Some(text)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            Err(AppError::invalid(name, "must be a string"))
-        }
-    }
-}
-
-fn boolean(name: &str, value: &Value) -> Result<bool, AppError> {
-    value
-        .as_bool()
-        .ok_or_else(|| AppError::invalid(name, "must be true or false"))
-}
-
-fn dollars(name: &str, value: Value) -> Result<Micros, AppError> {
-    let text = text(name, value)?.unwrap_or_default();
-    Micros::parse_usd(&text).map_err(|error| AppError::invalid(name, error.to_string()))
 }
 
 /// The bytes of `metadata` as they were sent.
@@ -86,10 +72,7 @@ fn numbers_survive(json: &str) -> bool {
         })
 }
 
-fn metadata(raw: &[u8], value: &Value) -> Result<Arc<str>, AppError> {
-    if !value.is_object() {
-        return Err(AppError::invalid("metadata", "must be an object"));
-    }
+fn metadata(raw: &[u8], members: Map<String, Value>) -> Result<Arc<str>, AppError> {
     let sent = serde_json::from_slice::<Sent<'_>>(raw).map_err(|error| AppError::internal(&error))?;
     if !numbers_survive(sent.metadata.get()) {
         return Err(AppError::invalid(
@@ -97,7 +80,7 @@ fn metadata(raw: &[u8], value: &Value) -> Result<Arc<str>, AppError> {
             "has a number that would not come back unchanged: send it as a string",
         ));
     }
-    let compact = value.to_string();
+    let compact = Value::Object(members).to_string();
     if compact.chars().count() > MAX_METADATA_CHARS {
         return Err(AppError::invalid(
             "metadata",
@@ -116,34 +99,26 @@ impl TopupRequest {
     /// # Errors
     /// `INVALID_JSON`, `UNKNOWN_FIELD`, `EXTERNAL_USER_ID_NOT_ALLOWED`, `VALIDATION_ERROR`.
     pub fn parse(raw: &[u8], for_pool: bool) -> Result<Self, AppError> {
-        let mut request = Self {
-            usd: None,
-            credits: None,
-            success_url: None,
-            cancel_url: None,
-            metadata: None,
-            save_payment_method: false,
-        };
-        for (name, value) in parse_object(raw)? {
-            match name.as_str() {
-                "usd" => request.usd = text("usd", value)?,
-                "credits" => request.credits = text("credits", value)?,
-                "successUrl" => request.success_url = text("successUrl", value)?,
-                "cancelUrl" => request.cancel_url = text("cancelUrl", value)?,
-                "metadata" => request.metadata = Some(metadata(raw, &value)?),
-                "savePaymentMethod" if for_pool => {
-                    request.save_payment_method = boolean("savePaymentMethod", &value)?;
-                }
-                "externalUserId" => {
-                    return Err(AppError::new(
-                        ErrorCode::ExternalUserIdNotAllowed,
-                        "the end user follows from the credential and must not be sent",
-                    ));
-                }
-                other => return Err(unknown_field(other)),
-            }
+        let fields = Fields::read(raw)?;
+        if fields.has("externalUserId") {
+            return Err(AppError::new(
+                ErrorCode::ExternalUserIdNotAllowed,
+                "the end user follows from the credential and must not be sent",
+            ));
         }
-        Ok(request)
+        let known: &[&str] = if for_pool { &POOL_MEMBERS } else { &MEMBERS };
+        let mut fields = fields.only(known)?;
+        Ok(Self {
+            usd: fields.text("usd")?,
+            credits: fields.text("credits")?,
+            success_url: fields.text("successUrl")?,
+            cancel_url: fields.text("cancelUrl")?,
+            metadata: fields
+                .object("metadata")?
+                .map(|members| metadata(raw, members))
+                .transpose()?,
+            save_payment_method: fields.boolean("savePaymentMethod")?.unwrap_or_default(),
+        })
     }
 
     /// The amount of credits that is asked for.
@@ -181,24 +156,12 @@ impl RefundRequest {
     /// # Errors
     /// `INVALID_JSON`, `UNKNOWN_FIELD`, `VALIDATION_ERROR`.
     pub fn parse(raw: &[u8]) -> Result<Self, AppError> {
-        let mut request = Self {
-            cents: None,
-            reason: "requested".into(),
-        };
-        for (name, value) in parse_object(raw)? {
-            match name.as_str() {
-                "usd" => request.cents = Some(whole_cents(dollars("usd", value)?)?),
-                "reason" => {
-                    let reason = text("reason", value)?.unwrap_or_default();
-                    if !(1..=500).contains(&reason.chars().count()) || reason.contains('\0') {
-                        return Err(AppError::invalid("reason", "must be 1 to 500 characters"));
-                    }
-                    request.reason = reason.into();
-                }
-                other => return Err(unknown_field(other)),
-            }
-        }
-        Ok(request)
+        let mut fields = Fields::parse(raw, &["usd", "reason"])?;
+        let reason = fields.prose("reason", 1..=MAX_REASON)?;
+        Ok(Self {
+            cents: fields.usd("usd")?.map(whole_cents).transpose()?,
+            reason: reason.map_or_else(|| "requested".into(), Into::into),
+        })
     }
 }
 
@@ -218,31 +181,21 @@ fn whole_cents(amount: Micros) -> Result<i64, AppError> {
 /// # Errors
 /// `INVALID_JSON`, `UNKNOWN_FIELD`, `VALIDATION_ERROR`.
 pub fn auto_topup_choice(raw: &[u8]) -> Result<AutoTopupChoice, AppError> {
-    let body: Map<String, Value> = parse_object(raw)?;
-    let mut choice = AutoTopupChoice {
-        enabled: false,
-        threshold: Micros::ZERO,
-        amount: Micros::ZERO,
-        monthly_cap: None,
-    };
-    let mut enabled = None;
-    for (name, value) in body {
-        match name.as_str() {
-            "enabled" => enabled = Some(boolean("enabled", &value)?),
-            "thresholdUsd" => choice.threshold = dollars("thresholdUsd", value)?,
-            "amountUsd" => choice.amount = dollars("amountUsd", value)?,
-            "monthlyCapUsd" if value.is_null() => choice.monthly_cap = None,
-            "monthlyCapUsd" => choice.monthly_cap = Some(dollars("monthlyCapUsd", value)?),
-            other => return Err(unknown_field(other)),
-        }
-    }
-    choice.enabled = enabled.ok_or_else(|| AppError::invalid("enabled", "is required"))?;
-    Ok(choice)
+    let mut fields = Fields::parse(raw, &AUTO_MEMBERS)?;
+    Ok(AutoTopupChoice {
+        enabled: fields.required("enabled", Fields::boolean)?,
+        threshold: fields.usd("thresholdUsd")?.unwrap_or(Micros::ZERO),
+        amount: fields.usd("amountUsd")?.unwrap_or(Micros::ZERO),
+        // The choice is replaced as a whole: an absent cap is none, like null.
+        monthly_cap: fields.nullable("monthlyCapUsd", Fields::usd)?.or(None),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    type Parse<'a> = &'a dyn Fn(&[u8]) -> Result<(), AppError>;
 
     // Decisions, section 7
     #[test]
@@ -268,5 +221,98 @@ mod tests {
             let refused = parse(other).unwrap_err();
             assert_eq!(refused.code, ErrorCode::ValidationError, "{other}");
         }
+    }
+    // Decisions, section 7
+    #[test]
+    fn bodies_of_top_ups_are_refused_by_code_and_member() {
+        let topup = |raw: &[u8]| TopupRequest::parse(raw, false).map(|_request| ());
+        let pool = |raw: &[u8]| TopupRequest::parse(raw, true).map(|_request| ());
+        let refund = |raw: &[u8]| RefundRequest::parse(raw).map(|_request| ());
+        let auto = |raw: &[u8]| auto_topup_choice(raw).map(|_choice| ());
+        let cases: [(Parse<'_>, &str, ErrorCode, &str); 16] = [
+            (&topup, r#"{"usd":null}"#, ErrorCode::ValidationError, "usd"),
+            (&topup, r#"{"credits":5}"#, ErrorCode::ValidationError, "credits"),
+            (
+                &topup,
+                r#"{"successUrl":null}"#,
+                ErrorCode::ValidationError,
+                "successUrl",
+            ),
+            (
+                &topup,
+                r#"{"cancelUrl":[]}"#,
+                ErrorCode::ValidationError,
+                "cancelUrl",
+            ),
+            (
+                &topup,
+                r#"{"metadata":null}"#,
+                ErrorCode::ValidationError,
+                "metadata",
+            ),
+            (
+                &topup,
+                r#"{"savePaymentMethod":true}"#,
+                ErrorCode::UnknownField,
+                "savePaymentMethod",
+            ),
+            (
+                &pool,
+                r#"{"savePaymentMethod":null}"#,
+                ErrorCode::ValidationError,
+                "savePaymentMethod",
+            ),
+            (&pool, r#"{"USD":"5"}"#, ErrorCode::UnknownField, "USD"),
+            (&refund, r#"{"usd":null}"#, ErrorCode::ValidationError, "usd"),
+            (&refund, r#"{"usd":"0.001"}"#, ErrorCode::ValidationError, "usd"),
+            (
+                &refund,
+                r#"{"reason":"a\u0000"}"#,
+                ErrorCode::ValidationError,
+                "reason",
+            ),
+            (
+                &refund,
+                r#"{"reason":null}"#,
+                ErrorCode::ValidationError,
+                "reason",
+            ),
+            (&auto, "{}", ErrorCode::ValidationError, "enabled"),
+            (
+                &auto,
+                r#"{"enabled":null}"#,
+                ErrorCode::ValidationError,
+                "enabled",
+            ),
+            (
+                &auto,
+                r#"{"enabled":true,"thresholdUsd":null}"#,
+                ErrorCode::ValidationError,
+                "thresholdUsd",
+            ),
+            (
+                &auto,
+                r#"{"enabled":true,"amountUsd":1}"#,
+                ErrorCode::ValidationError,
+                "amountUsd",
+            ),
+        ];
+        for (parse, body, code, path) in cases {
+            let error = parse(body.as_bytes()).expect_err(body);
+            assert_eq!(
+                (error.code, &error.members["details"][0]["path"]),
+                (code, &path.into()),
+                "{body}"
+            );
+        }
+        let both: [Parse<'_>; 2] = [&topup, &pool];
+        for parse in both {
+            let error = parse(br#"{"externalUserId":null}"#).unwrap_err();
+            assert_eq!(error.code, ErrorCode::ExternalUserIdNotAllowed);
+        }
+        let lines = RefundRequest::parse(br#"{"reason":"two\nlines"}"#).unwrap();
+        assert_eq!(&*lines.reason, "two\nlines");
+        let uncapped = auto_topup_choice(br#"{"enabled":true,"monthlyCapUsd":null}"#).unwrap();
+        assert_eq!(uncapped.monthly_cap, None);
     }
 }
