@@ -17,13 +17,13 @@ use turnpike_core::ids::ExternalUserId;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::App;
 use super::body::read_json_body;
 use super::caller::{authenticate, authenticate_step_up, idempotency_key};
 use super::openapi::Errors;
 use super::problem::{ApiError, REPLAYED};
 use super::routes::{Answered, AppState, Segments, body_limits, no_store, page_size, query, reading_actor};
 use super::schemas_users as schemas;
+use super::{App, header_params};
 
 /// The documented routes of this module.
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
@@ -132,7 +132,7 @@ async fn move_credits(app: &App, id: &str, direction: Direction, request: Reques
 /// Moves credits from the workspace's pool to an end user, who is created when unknown.
 #[utoipa::path(
     post, path = "/api/credits/end-users/{externalUserId}/allocate", tag = "End users",
-    params(schemas::EndUserPath, schemas::MoveHeaders), request_body = schemas::MoveRequest,
+    params(schemas::EndUserPath, header_params::RequiredKey), request_body = schemas::MoveRequest,
     security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "Moved, now or by an earlier attempt", body = schemas::MoveResult), Errors)
 )]
@@ -143,7 +143,7 @@ async fn allocate(State(app): AppState, Segments(id): Segments<String>, request:
 /// Moves credits from an end user back to the workspace's pool.
 #[utoipa::path(
     post, path = "/api/credits/end-users/{externalUserId}/deallocate", tag = "End users",
-    params(schemas::EndUserPath, schemas::MoveHeaders), request_body = schemas::MoveRequest,
+    params(schemas::EndUserPath, header_params::RequiredKey), request_body = schemas::MoveRequest,
     security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "Moved, now or by an earlier attempt", body = schemas::MoveResult), Errors)
 )]

@@ -6,6 +6,7 @@ mod caller;
 mod checkout;
 mod cors;
 mod end_users;
+mod header_params;
 mod names;
 mod openapi;
 mod problem;

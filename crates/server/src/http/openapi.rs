@@ -104,45 +104,6 @@ pub(super) struct ErrorBody {
     request_id: String,
 }
 
-/// Headers of a call.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-pub(super) struct CallHeaders {
-    /// One key per request body, the same on a retry; 1 to 255 visible ASCII characters.
-    #[param(rename = "Idempotency-Key", required = false, pattern = "^[!-~]{1,255}$")]
-    idempotency_key: Option<String>,
-    /// The end user whose balance pays; absent = the workspace's pool.
-    #[param(
-        rename = "X-Svc-External-User-Id",
-        required = false,
-        pattern = "^[A-Za-z0-9][A-Za-z0-9._:@/-]{0,199}$"
-    )]
-    external_user_id: Option<String>,
-    /// Names the agent loop, when the end user's policy counts loops.
-    #[param(
-        rename = "X-Svc-Loop-Id",
-        required = false,
-        pattern = "^[A-Za-z0-9][A-Za-z0-9._:-]{15,127}$"
-    )]
-    loop_id: Option<String>,
-    /// JSON object of at most 20 string members that tags the ledger entries; at most 2048 bytes.
-    #[param(rename = "X-Svc-Attribution", required = false)]
-    attribution: Option<String>,
-}
-
-/// Names an end user.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-pub(super) struct EndUserHeader {
-    /// The end user; absent = the workspace's pool.
-    #[param(
-        rename = "X-Svc-External-User-Id",
-        required = false,
-        pattern = "^[A-Za-z0-9][A-Za-z0-9._:@/-]{0,199}$"
-    )]
-    external_user_id: Option<String>,
-}
-
 /// Query of the ledger.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]

@@ -33,7 +33,7 @@ use super::caller::{authenticate, call_context, payer, sees_cost};
 use super::openapi::{self, Errors};
 use super::problem::ApiError;
 use super::wrap::{panicked, wrap};
-use super::{checkout, end_users, tokens, topups};
+use super::{checkout, end_users, header_params, tokens, topups};
 use crate::pages::{ICON_PATH, STYLESHEET_PATH};
 
 pub(super) type AppState = State<Arc<App>>;
@@ -139,7 +139,8 @@ fn failed(app: &App, error: AppError) -> Response {
 /// Creates a chat completion, paid from credits.
 #[utoipa::path(
     post, path = "/api/wrapped/credits/v1/chat/completions", tag = "Calls",
-    params(openapi::CallHeaders), request_body = openapi::ChatCompletionRequest,
+    params(header_params::OptionalKey, header_params::OnBehalfOf, header_params::CallLabels),
+    request_body = openapi::ChatCompletionRequest,
     security(("secretKey" = []), ("endUserToken" = [])),
     responses(
         (status = 200, description = "The provider's own JSON, or SSE with `stream: true`", content(
@@ -181,7 +182,7 @@ async fn models(State(app): AppState, request: Request) -> Answered {
     params(
         ("provider" = String, Path, description = "Provider id", pattern = "^[a-z0-9][a-z0-9-]*$", example = "sim"),
         ("endpoint" = String, Path, description = "Endpoint name", pattern = "^[a-z0-9][a-z0-9-]*$", example = "echo"),
-        openapi::CallHeaders),
+        header_params::OptionalKey, header_params::OnBehalfOf, header_params::CallLabels),
     request_body(
         content = BTreeMap<String, Value>,
         description = "The tool's arguments, an object that fits its schema"),
@@ -230,7 +231,7 @@ pub(super) fn no_store(body: &Value) -> Response {
 
 /// Shows the balance of the workspace's pool, or of the end user that the header names.
 #[utoipa::path(
-    get, path = "/api/credits/balance", tag = "Statements", params(openapi::EndUserHeader),
+    get, path = "/api/credits/balance", tag = "Statements", params(header_params::OnBehalfOf),
     security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "The balance", body = openapi::Balance), Errors)
 )]

@@ -10,53 +10,6 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-/// Headers of an end user's own requests that may be repeated.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-pub(super) struct OwnHeaders {
-    /// One key per request body, the same on a retry.
-    #[param(rename = "Idempotency-Key", required = false, pattern = "^[!-~]{1,255}$")]
-    idempotency_key: Option<String>,
-    /// The session's value, when the token is bound to one.
-    #[param(
-        rename = "X-Svc-Session-Id",
-        required = false,
-        pattern = "^[A-Za-z0-9][A-Za-z0-9._:-]{15,127}$"
-    )]
-    session_id: Option<String>,
-}
-
-/// The session header.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-pub(super) struct OwnSession {
-    /// The session's value, when the token is bound to one.
-    #[param(
-        rename = "X-Svc-Session-Id",
-        required = false,
-        pattern = "^[A-Za-z0-9][A-Za-z0-9._:-]{15,127}$"
-    )]
-    session_id: Option<String>,
-}
-
-/// The idempotency header.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-pub(super) struct IdempotencyHeader {
-    /// One key per request body, the same on a retry.
-    #[param(rename = "Idempotency-Key", required = false, pattern = "^[!-~]{1,255}$")]
-    idempotency_key: Option<String>,
-}
-
-/// The processor's signature.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-pub(super) struct SignatureHeader {
-    /// `t=…,v1=…` over the raw body.
-    #[param(rename = "Stripe-Signature")]
-    signature: String,
-}
-
 /// Which top-ups a list shows.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]

@@ -35,28 +35,6 @@ pub(super) struct EndUserListParams {
     cursor: Option<String>,
 }
 
-/// Headers of a move of credits.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-pub(super) struct MoveHeaders {
-    /// One key per request body, the same on a retry; 1 to 255 visible ASCII characters.
-    #[param(rename = "Idempotency-Key", pattern = "^[!-~]{1,255}$")]
-    idempotency_key: String,
-}
-
-/// Headers with an end user's token.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-pub(super) struct MyHeaders {
-    /// The session's value, when the token is bound to one.
-    #[param(
-        rename = "X-Svc-Session-Id",
-        required = false,
-        pattern = "^[A-Za-z0-9][A-Za-z0-9._:-]{15,127}$"
-    )]
-    session_id: Option<String>,
-}
-
 /// Where an end user stands.
 #[derive(ToSchema)]
 #[schema(rename_all = "camelCase")]

@@ -14,7 +14,6 @@ use turnpike_core::access::Scope;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::App;
 use super::body::read_json_body;
 use super::caller::{authenticate, identify, paying};
 use super::end_users::external_id;
@@ -22,6 +21,7 @@ use super::openapi::{self, Errors};
 use super::problem::ApiError;
 use super::routes::{Answered, AppState, Segments, body_limits, no_store, shown_balance};
 use super::schemas_users as schemas;
+use super::{App, header_params};
 
 /// The documented routes of this module.
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
@@ -100,7 +100,7 @@ async fn myself(app: &App, request: Request) -> Result<(Actor, http::request::Pa
 
 /// Shows who the token's owner is.
 #[utoipa::path(
-    get, path = "/api/credits/me", tag = "My account", params(schemas::MyHeaders),
+    get, path = "/api/credits/me", tag = "My account", params(header_params::Session),
     security(("endUserToken" = [])),
     responses((status = 200, description = "The end user", body = schemas::Me), Errors)
 )]
@@ -111,7 +111,7 @@ async fn me(State(app): AppState, request: Request) -> Answered {
 
 /// Shows the balance of the token's owner.
 #[utoipa::path(
-    get, path = "/api/credits/me/balance", tag = "My account", params(schemas::MyHeaders),
+    get, path = "/api/credits/me/balance", tag = "My account", params(header_params::Session),
     security(("endUserToken" = [])),
     responses((status = 200, description = "The balance", body = openapi::Balance), Errors)
 )]

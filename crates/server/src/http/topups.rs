@@ -13,7 +13,6 @@ use turnpike_app::{Actor, AppError};
 use turnpike_core::access::Scope;
 use turnpike_core::errors::ErrorCode;
 
-use super::App;
 use super::body::{BodyLimits, read_json_body};
 use super::caller::{authenticate, idempotency_key, paying};
 use super::openapi::Errors;
@@ -22,6 +21,7 @@ use super::routes::{
     Answered, AppState, Segments, body_limits, no_store, page_size, payer_filter, query, reading_actor,
 };
 use super::schemas_topups as schemas;
+use super::{App, header_params};
 
 /// Largest event of a processor, in bytes.
 const MAX_EVENT_BYTES: usize = 512 * 1024;
@@ -75,7 +75,8 @@ fn repeatable(parts: &Parts, raw: bytes::Bytes) -> Result<Repeatable, ApiError> 
 
 /// Opens a checkout session that fills the end user's own balance.
 #[utoipa::path(
-    post, path = "/api/credits/me/topups", tag = "Top-ups", params(schemas::OwnHeaders),
+    post, path = "/api/credits/me/topups", tag = "Top-ups",
+    params(header_params::OptionalKey, header_params::Session),
     request_body = schemas::TopupBody, security(("endUserToken" = [])),
     responses((status = 200, description = "The checkout session", body = schemas::CheckoutSession), Errors)
 )]
@@ -91,7 +92,7 @@ pub(super) async fn open_own(State(app): AppState, request: Request) -> Answered
 /// Shows a checkout session of the end user.
 #[utoipa::path(
     get, path = "/api/credits/me/topups/{sessionId}", tag = "Top-ups",
-    params(("sessionId" = String, Path, description = "The session, `cs_…`"), schemas::OwnSession),
+    params(("sessionId" = String, Path, description = "The session, `cs_…`"), header_params::Session),
     security(("endUserToken" = [])),
     responses((status = 200, description = "The session", body = schemas::CheckoutSession), Errors)
 )]
@@ -108,7 +109,7 @@ pub(super) async fn own_session(
 
 /// Opens a checkout session that fills the workspace's pool.
 #[utoipa::path(
-    post, path = "/api/credits/tenants/me/topups", tag = "Top-ups", params(schemas::IdempotencyHeader),
+    post, path = "/api/credits/tenants/me/topups", tag = "Top-ups", params(header_params::OptionalKey),
     request_body = schemas::PoolTopupBody, security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "The checkout session", body = schemas::CheckoutSession), Errors)
 )]
@@ -172,7 +173,7 @@ pub(super) async fn session(
 /// Refunds a top-up: a part of what was paid, or all that is left.
 #[utoipa::path(
     post, path = "/api/credits/topups/{sessionId}/refunds", tag = "Top-ups",
-    params(("sessionId" = String, Path, description = "The session, `cs_…`"), schemas::IdempotencyHeader),
+    params(("sessionId" = String, Path, description = "The session, `cs_…`"), header_params::RequiredKey),
     request_body = schemas::RefundBody, security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "The refund", body = schemas::RefundRecord), Errors)
 )]
@@ -234,7 +235,8 @@ pub(super) async fn put_auto(State(app): AppState, request: Request) -> Answered
 
 /// Takes a signed event of the payment processor. 2xx only once it is booked.
 #[utoipa::path(
-    post, path = "/api/credits/processor/events", tag = "Top-ups", params(schemas::SignatureHeader),
+    post, path = "/api/credits/processor/events", tag = "Top-ups",
+    params(header_params::ProcessorSignature),
     request_body(content = std::collections::BTreeMap<String, Value>, description = "The processor's event, as it signed it"),
     responses((status = 200, description = "Booked, or nothing of ours", body = schemas::Received), Errors)
 )]
