@@ -19,6 +19,7 @@ pub mod providers;
 pub mod reads;
 mod replay;
 mod sandbox;
+mod sealing;
 pub mod settings;
 mod settle;
 mod stream;
@@ -26,6 +27,7 @@ pub mod sweeper;
 pub mod tokens;
 mod tools;
 pub mod topups;
+pub mod webhooks;
 
 pub use auth::{Actor, ActorCredential, Authenticator};
 pub use calls::CallDesk;

@@ -9,10 +9,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use chacha20poly1305::aead::{Aead as _, Payload};
-use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305, XNonce};
 use ed25519_dalek::pkcs8::EncodePrivateKey as _;
-use hkdf::Hkdf;
 use jsonwebtoken::{DecodingKey, EncodingKey};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -20,21 +17,18 @@ use turnpike_core::time::Timestamp;
 use zeroize::Zeroizing;
 
 use super::jwt::MAX_LIFETIME_SECS;
+use crate::sealing::{NONCE_BYTES, SealError, Sealer};
 
 /// How long a key is published before it signs, unless the configuration says otherwise.
 pub const DEFAULT_PUBLISH_LEAD_MS: i64 = 60_000;
-/// Bytes of the nonce of a sealed key; long enough to be drawn at random.
-pub const SEAL_NONCE_BYTES: usize = 24;
 
 /// How long a superseded key is accepted: the longest life of a token, and a minute for nodes that differ.
 const RETENTION_MS: i64 = MAX_LIFETIME_SECS * 1000 + 60_000;
 /// Bytes of the public key's hash that name a key.
 const KID_BYTES: usize = 16;
 const SEED_BYTES: usize = 32;
-/// First byte of a sealed key.
-const SEAL_VERSION: u8 = 1;
 /// Keeps the sealing key apart from everything else that is derived from the service's secret.
-const SEAL_CONTEXT: &[u8] = b"turnpike end-user token signing key v1";
+const SEAL_PURPOSE: &[u8] = b"turnpike end-user token signing key v1";
 
 /// Why a key could not be made, sealed or opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -96,19 +90,9 @@ impl SigningKey {
     ///
     /// # Errors
     /// [`KeyError::Encoding`], which a key of 32 bytes does not cause.
-    pub fn seal(&self, master: &[u8], nonce: &[u8; SEAL_NONCE_BYTES]) -> Result<Vec<u8>, KeyError> {
-        let associated = associated_data(&self.kid, self.created_at);
-        let payload = Payload {
-            msg: self.pair.as_bytes(),
-            aad: &associated,
-        };
-        let ciphertext = cipher(master)?
-            .encrypt(&XNonce::from(*nonce), payload)
-            .map_err(|_opaque| KeyError::Encoding)?;
-        let mut sealed = vec![SEAL_VERSION];
-        sealed.extend_from_slice(nonce);
-        sealed.extend_from_slice(&ciphertext);
-        Ok(sealed)
+    pub fn seal(&self, master: &[u8], nonce: &[u8; NONCE_BYTES]) -> Result<Vec<u8>, KeyError> {
+        let thing = named_and_dated(&self.kid, self.created_at);
+        Ok(Sealer::new(master, SEAL_PURPOSE)?.seal(&thing, self.pair.as_bytes(), nonce)?)
     }
 
     /// The key that [`SigningKey::seal`] sealed under the same secret.
@@ -116,21 +100,8 @@ impl SigningKey {
     /// # Errors
     /// [`KeyError::Malformed`] and [`KeyError::Refused`].
     pub fn open(sealed: &[u8], master: &[u8], kid: &str, created_at: Timestamp) -> Result<Self, KeyError> {
-        let Some((&SEAL_VERSION, rest)) = sealed.split_first() else {
-            return Err(KeyError::Malformed);
-        };
-        let (nonce, ciphertext) = rest
-            .split_first_chunk::<SEAL_NONCE_BYTES>()
-            .ok_or(KeyError::Malformed)?;
-        let associated = associated_data(kid, created_at);
-        let payload = Payload {
-            msg: ciphertext,
-            aad: &associated,
-        };
-        let seed = cipher(master)?
-            .decrypt(&XNonce::from(*nonce), payload)
-            .map(Zeroizing::new)
-            .map_err(|_opaque| KeyError::Refused)?;
+        let thing = named_and_dated(kid, created_at);
+        let seed = Sealer::new(master, SEAL_PURPOSE)?.open(&thing, sealed)?;
         let seed = <[u8; SEED_BYTES]>::try_from(seed.as_slice()).map_err(|_length| KeyError::Malformed)?;
         let key = Self::generate(seed, created_at)?;
         if key.kid == kid {
@@ -172,21 +143,21 @@ impl fmt::Debug for SigningKey {
     }
 }
 
-/// The cipher under the sealing key, which HKDF-SHA256 derives from the service's secret.
-fn cipher(master: &[u8]) -> Result<XChaCha20Poly1305, KeyError> {
-    let mut key = Zeroizing::new([0_u8; 32]);
-    Hkdf::<Sha256>::new(None, master)
-        .expand(SEAL_CONTEXT, key.as_mut())
-        .map_err(|_length| KeyError::Encoding)?;
-    Ok(XChaCha20Poly1305::new(&(*key).into()))
-}
-
 /// What a sealed key is bound to: its time, of fixed length, then its name.
-fn associated_data(kid: &str, created_at: Timestamp) -> Vec<u8> {
-    let mut data = vec![SEAL_VERSION];
-    data.extend_from_slice(&created_at.millis().to_be_bytes());
+fn named_and_dated(kid: &str, created_at: Timestamp) -> Vec<u8> {
+    let mut data = created_at.millis().to_be_bytes().to_vec();
     data.extend_from_slice(kid.as_bytes());
     data
+}
+
+impl From<SealError> for KeyError {
+    fn from(error: SealError) -> Self {
+        match error {
+            SealError::Malformed => Self::Malformed,
+            SealError::Refused => Self::Refused,
+            SealError::Encoding => Self::Encoding,
+        }
+    }
 }
 
 /// The keys of the service, as one node knows them. A changed set is a new ring.

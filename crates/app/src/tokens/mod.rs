@@ -13,6 +13,6 @@ pub use jwt::{
     EndUserClaims, Expected, MAX_LIFETIME_SECS, MIN_LIFETIME_SECS, TOKEN_TYPE, TokenScope,
     looks_like_end_user_token, mint, verify,
 };
-pub use keys::{DEFAULT_PUBLISH_LEAD_MS, KeyError, KeyRing, SEAL_NONCE_BYTES, SigningKey};
+pub use keys::{DEFAULT_PUBLISH_LEAD_MS, KeyError, KeyRing, SigningKey};
 pub use session::{check_session, is_session_id, session_fingerprint};
 pub use vault::{KeyVault, VaultSettings};

@@ -16,6 +16,7 @@ use super::jwt::named_key;
 use super::{EndUserClaims, Expected, KeyRing, SigningKey, mint, verify};
 use crate::environment::Environment;
 use crate::error::AppError;
+use crate::sealing;
 
 /// An unknown key's name makes the keys be read again, at most once in this time.
 const LOOK_AGAIN_MS: i64 = 5000;
@@ -135,10 +136,7 @@ impl KeyVault {
     async fn add_key(&self) -> Result<String, AppError> {
         let key = SigningKey::generate(self.environment.random_32(), self.environment.now())
             .map_err(|error| AppError::internal(&error))?;
-        let mut nonce = [0; super::SEAL_NONCE_BYTES];
-        for (to, from) in nonce.iter_mut().zip(self.environment.random_32()) {
-            *to = from;
-        }
+        let nonce = sealing::nonce(&self.environment.random_32());
         let sealed = key
             .seal(&self.settings.master, &nonce)
             .map_err(|error| AppError::internal(&error))?;

@@ -96,7 +96,7 @@ fn keys_and_signatures_are_those_of_the_rfc() {
 #[test]
 fn a_sealed_key_opens_only_as_what_it_was() {
     let key = key(OURS, NOW);
-    let nonce = [3; SEAL_NONCE_BYTES];
+    let nonce = [3; NONCE_BYTES];
     let sealed = key.seal(&MASTER, &nonce).unwrap();
     let opened = SigningKey::open(&sealed, &MASTER, key.kid(), NOW).unwrap();
     assert_eq!((opened.kid(), opened.created_at()), (key.kid(), NOW));
@@ -122,7 +122,7 @@ fn a_sealed_key_opens_only_as_what_it_was() {
             "cut at {at}"
         );
     }
-    assert_ne!(key.seal(&MASTER, &[4; SEAL_NONCE_BYTES]).unwrap(), sealed);
+    assert_ne!(key.seal(&MASTER, &[4; NONCE_BYTES]).unwrap(), sealed);
     assert!(
         !sealed.windows(8).any(|bytes| bytes == [OURS; 8]),
         "the seed is readable"
