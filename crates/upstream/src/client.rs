@@ -6,6 +6,7 @@
 //! is exact. What an answer means is left to the adapters.
 
 use std::error::Error as StdError;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -19,9 +20,10 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::connect::{Connector, causes, connect_reason};
 use crate::error::{Phase, UpstreamError};
-use crate::guard::{Guard, Refused};
+use crate::guard::{self, Guard, Refused};
 use crate::headers;
 use crate::provider::BuildError;
+use crate::resolve::{Resolver, SystemResolver};
 
 /// Largest response head; the connection's read buffer is bounded by it, too.
 pub const MAX_HEAD_BYTES: usize = 64 * 1024;
@@ -35,6 +37,8 @@ const ERROR_BODY_WAIT: Duration = Duration::from_secs(5);
 pub struct ClientSettings {
     /// Whose addresses these are.
     pub guard: Guard,
+    /// Where names are looked up.
+    pub resolver: Arc<dyn Resolver>,
     /// Name resolution, TCP and TLS together.
     pub connect_timeout: Duration,
     /// From the end of connecting to the response head.
@@ -45,6 +49,8 @@ pub struct ClientSettings {
     pub total_timeout: Duration,
     /// How long an unused connection is kept.
     pub pool_idle_timeout: Duration,
+    /// How many unused connections are kept for one host and port.
+    pub max_idle_per_host: usize,
     /// Largest body of a call that is no stream.
     pub max_response_bytes: usize,
 }
@@ -53,11 +59,13 @@ impl Default for ClientSettings {
     fn default() -> Self {
         Self {
             guard: Guard::Operator,
+            resolver: Arc::new(SystemResolver),
             connect_timeout: Duration::from_secs(5),
             header_timeout: Duration::from_mins(2),
             idle_timeout: Duration::from_mins(1),
             total_timeout: Duration::from_mins(10),
             pool_idle_timeout: Duration::from_secs(30),
+            max_idle_per_host: 4096,
             max_response_bytes: 32 * 1024 * 1024,
         }
     }
@@ -81,7 +89,7 @@ impl Client {
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new())
             .pool_idle_timeout(settings.pool_idle_timeout)
-            .pool_max_idle_per_host(4096)
+            .pool_max_idle_per_host(settings.max_idle_per_host)
             .http1_max_buf_size(MAX_HEAD_BYTES)
             // INVARIANT: one call is one request on the wire.
             .retry_canceled_requests(false)
@@ -102,6 +110,25 @@ impl Client {
     /// Sends a request and waits for the response head. Redirects and encoded bodies are refused here;
     /// other statuses are the caller's.
     pub async fn send(
+        &self,
+        method: Method,
+        uri: Uri,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Response<Incoming>, UpstreamError> {
+        let response = self.send_raw(method, uri, headers, body).await?;
+        if response.status().is_redirection() {
+            return Err(UpstreamError::bad(UpstreamError::REDIRECT));
+        }
+        if headers::is_encoded(response.headers()) {
+            return Err(UpstreamError::bad("encoded body"));
+        }
+        Ok(response)
+    }
+
+    /// As [`Self::send`], for callers who want the head whatever it says: redirects (which are not followed)
+    /// and encoded bodies (which are not decoded) are theirs, too.
+    pub(crate) async fn send_raw(
         &self,
         method: Method,
         uri: Uri,
@@ -134,12 +161,6 @@ impl Client {
         // The connection's buffer may have grown past the cap before it was checked.
         if headers::size(response.headers()) > MAX_HEAD_BYTES {
             return Err(UpstreamError::bad("response head too large"));
-        }
-        if response.status().is_redirection() {
-            return Err(UpstreamError::bad(UpstreamError::REDIRECT));
-        }
-        if headers::is_encoded(response.headers()) {
-            return Err(UpstreamError::bad("encoded body"));
         }
         Ok(response)
     }
@@ -247,8 +268,12 @@ impl Gathered {
 }
 
 const NOT_ALLOWED: UpstreamError = UpstreamError::NotSent {
-    reason: "address is not allowed",
+    reason: guard::REFUSED,
 };
+
+/// The fixed words for a pooled connection that was found dead: the one failure that says nothing about the
+/// other side.
+pub(crate) const CLOSED_UNWRITTEN: &str = "connection was closed before the request was written";
 
 /// What a failed request means: nothing written, something written, or an unusable head.
 fn classify(error: &legacy::Error) -> UpstreamError {
@@ -266,7 +291,7 @@ fn classify(error: &legacy::Error) -> UpstreamError {
         // INVARIANT: hyper cancels only requests that it hands back unwritten, as a pooled connection that
         // was found dead leaves them. A request that was begun fails as incomplete, closed or by I/O.
         return UpstreamError::NotSent {
-            reason: "connection was closed before the request was written",
+            reason: CLOSED_UNWRITTEN,
         };
     }
     if hyper.is_parse_too_large() {

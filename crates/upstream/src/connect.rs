@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout_at};
 use tower::Service;
 
 use crate::client::ClientSettings;
-use crate::guard::{GuardedResolver, Refused, Unresolved};
+use crate::guard::{self, GuardedResolver, NameFault};
 use crate::provider::BuildError;
 
 type BoxError = Box<dyn StdError + Send + Sync>;
@@ -41,7 +41,8 @@ pub(crate) struct Connector {
 
 impl Connector {
     pub(crate) fn new(settings: &ClientSettings) -> Result<Self, BuildError> {
-        let mut tcp = HttpConnector::new_with_resolver(GuardedResolver::new(settings.guard));
+        let resolver = GuardedResolver::new(settings.guard, Arc::clone(&settings.resolver));
+        let mut tcp = HttpConnector::new_with_resolver(resolver);
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_keepalive(Some(Duration::from_secs(30)));
@@ -110,11 +111,11 @@ pub(crate) fn connect_reason(error: &legacy::Error) -> &'static str {
         if cause.is::<ConnectTimedOut>() {
             return "connecting timed out";
         }
-        if cause.is::<Refused>() {
-            return "address is not allowed";
-        }
-        if cause.is::<Unresolved>() {
-            return "name resolution failed";
+        if let Some(fault) = cause.downcast_ref::<NameFault>() {
+            return match fault {
+                NameFault::Refused => guard::REFUSED,
+                NameFault::Unresolved => "name resolution failed",
+            };
         }
         if let Some(tls) = cause.downcast_ref::<rustls::Error>() {
             return tls_reason(tls);

@@ -9,11 +9,14 @@ use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::Uri;
-use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
+use hyper_util::client::legacy::connect::dns::Name;
 use tower::Service;
+
+use crate::resolve::Resolver;
 
 /// Who chose the address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,17 +26,29 @@ pub enum Guard {
     Operator,
     /// A user: public addresses and web ports only.
     Public,
+    /// A user, while developing: this machine's loopback addresses with any port, besides what
+    /// [`Guard::Public`] allows.
+    PublicOrLoopback,
 }
+
+/// The fixed words for an address that was refused.
+pub(crate) const REFUSED: &str = "address is not allowed";
 
 /// An address was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("address is not allowed")]
 pub struct Refused;
 
-/// A name could not be resolved.
-#[derive(Debug, thiserror::Error)]
-#[error("name resolution failed")]
-pub(crate) struct Unresolved;
+/// Why a name cannot be connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NameFault {
+    /// It leads to an address that is not allowed.
+    #[error("address is not allowed")]
+    Refused,
+    /// It could not be resolved, or to no address.
+    #[error("name resolution failed")]
+    Unresolved,
+}
 
 /// Whether `address` is on the public internet, seen through every transition mechanism that embeds an
 /// IPv4 address.
@@ -87,40 +102,68 @@ pub fn is_allowed_port(port: u16) -> bool {
     matches!(port, 80 | 443) || port >= 1024
 }
 
+/// Whether `host` is a name of this machine itself (RFC 6761).
+pub(crate) fn is_loopback_name(host: &str) -> bool {
+    let last = host.trim_end_matches('.').rsplit('.').next();
+    last.is_some_and(|label| label.eq_ignore_ascii_case("localhost"))
+}
+
 impl Guard {
+    /// Whether connections may go to `address`.
+    pub(crate) fn allows(self, address: IpAddr) -> bool {
+        match self {
+            Self::Operator => true,
+            Self::Public => is_public(address),
+            Self::PublicOrLoopback => is_public(address) || address.is_loopback(),
+        }
+    }
+
     /// Checks what can be checked without resolving: the port, and a literal address.
     pub fn check_uri(self, uri: &Uri) -> Result<(), Refused> {
-        match self {
-            Self::Operator => Ok(()),
-            Self::Public => {
-                let host = uri.host().ok_or(Refused)?;
-                let bare = host
-                    .strip_prefix('[')
-                    .and_then(|rest| rest.strip_suffix(']'))
-                    .unwrap_or(host);
-                let literal_ok = bare.parse::<IpAddr>().map_or(true, is_public);
-                let port_ok = uri.port_u16().is_none_or(is_allowed_port);
-                if literal_ok && port_ok {
-                    Ok(())
-                } else {
-                    Err(Refused)
-                }
-            }
+        if self == Self::Operator {
+            return Ok(());
+        }
+        let host = uri.host().ok_or(Refused)?;
+        let bare = host
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'))
+            .unwrap_or(host);
+        let literal = bare.parse::<IpAddr>().ok();
+        let itself = literal.map_or_else(|| is_loopback_name(bare), |address| address.is_loopback());
+        let any_port = itself && self == Self::PublicOrLoopback;
+        let port_ok = any_port || uri.port_u16().is_none_or(is_allowed_port);
+        if port_ok && literal.is_none_or(|address| self.allows(address)) {
+            Ok(())
+        } else {
+            Err(Refused)
         }
     }
 
     /// Checks the addresses a name resolved to.
     pub fn check_addresses(self, addresses: &[SocketAddr]) -> Result<(), Refused> {
-        match self {
-            Self::Operator => Ok(()),
-            Self::Public => {
-                if addresses.iter().all(|address| is_public(address.ip())) {
-                    Ok(())
-                } else {
-                    Err(Refused)
-                }
-            }
+        if addresses.iter().all(|address| self.allows(address.ip())) {
+            Ok(())
+        } else {
+            Err(Refused)
         }
+    }
+
+    /// Resolves `name` to addresses that are allowed, all of them.
+    pub(crate) async fn resolve(
+        self,
+        resolver: &dyn Resolver,
+        name: &str,
+    ) -> Result<Vec<SocketAddr>, NameFault> {
+        let addresses = resolver
+            .resolve(name)
+            .await
+            .map_err(|_unresolved| NameFault::Unresolved)?;
+        if addresses.is_empty() {
+            return Err(NameFault::Unresolved);
+        }
+        self.check_addresses(&addresses)
+            .map_err(|Refused| NameFault::Refused)?;
+        Ok(addresses)
     }
 }
 
@@ -128,15 +171,12 @@ impl Guard {
 #[derive(Clone, Debug)]
 pub(crate) struct GuardedResolver {
     guard: Guard,
-    system: GaiResolver,
+    names: Arc<dyn Resolver>,
 }
 
 impl GuardedResolver {
-    pub(crate) fn new(guard: Guard) -> Self {
-        Self {
-            guard,
-            system: GaiResolver::new(),
-        }
+    pub(crate) fn new(guard: Guard, names: Arc<dyn Resolver>) -> Self {
+        Self { guard, names }
     }
 }
 
@@ -151,17 +191,13 @@ impl Service<Name> for GuardedResolver {
 
     fn call(&mut self, name: Name) -> Self::Future {
         let guard = self.guard;
-        let resolving = self.system.call(name);
+        let names = Arc::clone(&self.names);
         Box::pin(async move {
-            let addresses: Vec<SocketAddr> = resolving
-                .await
-                .map_err(|_unresolved| io::Error::other(Unresolved))?
-                .collect();
-            if addresses.is_empty() {
-                return Err(io::Error::other(Unresolved));
-            }
             // INVARIANT: the connector uses exactly the addresses returned here, without resolving again.
-            guard.check_addresses(&addresses).map_err(io::Error::other)?;
+            let addresses = guard
+                .resolve(names.as_ref(), name.as_str())
+                .await
+                .map_err(io::Error::other)?;
             Ok(addresses.into_iter())
         })
     }
@@ -262,5 +298,37 @@ mod tests {
         let mixed = ["8.8.8.8:443".parse().unwrap(), "127.0.0.1:443".parse().unwrap()];
         assert_eq!(Guard::Public.check_addresses(&mixed), Err(Refused));
         assert_eq!(Guard::Public.check_addresses(&mixed[..1]), Ok(()));
+    }
+
+    // Fault matrix 165
+    #[test]
+    fn developing_opens_loopback_and_nothing_else() {
+        for text in [
+            "http://127.0.0.1:22/",
+            "http://127.9.9.9/",
+            "http://[::1]:8080/",
+            "http://localhost:25/",
+            "http://a.localhost.:25/",
+            "https://8.8.8.8/",
+        ] {
+            let uri = text.parse().unwrap();
+            assert_eq!(Guard::PublicOrLoopback.check_uri(&uri), Ok(()), "{text}");
+        }
+        for text in [
+            "http://10.0.0.1/",
+            "http://0.0.0.0/",
+            "http://[::]/",
+            "http://[::ffff:127.0.0.1]/",
+            "http://169.254.169.254/",
+            "https://example.com:22/",
+            "https://localhost.example.com:22/",
+        ] {
+            let uri = text.parse().unwrap();
+            assert_eq!(Guard::PublicOrLoopback.check_uri(&uri), Err(Refused), "{text}");
+        }
+        let mixed = ["[::1]:0".parse().unwrap(), "10.0.0.1:0".parse().unwrap()];
+        assert_eq!(Guard::PublicOrLoopback.check_addresses(&mixed), Err(Refused));
+        assert_eq!(Guard::PublicOrLoopback.check_addresses(&mixed[..1]), Ok(()));
+        assert_eq!(Guard::Public.check_addresses(&mixed[..1]), Err(Refused));
     }
 }

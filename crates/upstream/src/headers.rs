@@ -96,13 +96,18 @@ pub(crate) fn is_encoded(headers: &HeaderMap) -> bool {
 
 /// `retry-after` in seconds, bounded. The date form needs a clock and is ignored.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let seconds = delay_seconds(headers.get(RETRY_AFTER)?.to_str().ok()?)?;
+    Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
+}
+
+/// The `delay-seconds` form of `retry-after` (RFC 9110, 10.2.3), unbounded.
+pub(crate) fn delay_seconds(value: &str) -> Option<u64> {
+    let text = value.trim();
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     // More digits than u64 holds is absurd, not absent.
-    let seconds = text.parse::<u64>().unwrap_or(u64::MAX);
-    Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
+    Some(text.parse::<u64>().unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

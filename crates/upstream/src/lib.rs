@@ -1,5 +1,5 @@
-//! Everything that leaves the gateway over HTTP: AI providers, priced tool endpoints, payment processors, and
-//! the simulated provider and the builtin processor that answer without a socket.
+//! Everything that leaves the gateway over HTTP: AI providers, priced tool endpoints, payment processors,
+//! webhooks, and the simulated provider and the builtin processor that answer without a socket.
 //!
 //! The rule of this crate: one call here is at most one request on the wire, and every failure says whether
 //! that request may have been sent ([`UpstreamError::sent`]); only a processor, whose requests carry an
@@ -14,10 +14,12 @@ pub mod headers;
 pub mod openai;
 pub mod processor;
 pub mod provider;
+pub mod resolve;
 pub mod secret;
 pub mod simulated;
 pub mod sse;
 pub mod tool;
+pub mod webhook;
 
 pub use client::{Client, ClientSettings};
 pub use error::{Phase, StreamFault, UpstreamError};
@@ -26,5 +28,10 @@ pub use openai::stream::{EventStream, StreamSummary};
 pub use openai::{ChatApi, Completion};
 pub use processor::{BuiltinProcessor, Processor, ProcessorError, StripeProcessor, StripeSettings};
 pub use provider::{BuildError, Provider, ProviderKind, ProviderSettings};
+pub use resolve::{Resolver, SystemResolver};
 pub use secret::Secret;
 pub use tool::{ArgsIn, HttpEndpoint, QuoteSettings, ToolMethod, ToolReply};
+pub use webhook::{
+    Attempt, AttemptOutcome, Destination, DestinationError, WebhookRequest, WebhookSecret, WebhookSender,
+    WebhookSettings,
+};

@@ -104,6 +104,7 @@ impl ProviderSettings {
             total_timeout: self.total_timeout,
             pool_idle_timeout: self.pool_idle_timeout,
             max_response_bytes: self.max_response_bytes,
+            ..ClientSettings::default()
         })
     }
 }
