@@ -51,7 +51,12 @@ impl Sealer {
     ///
     /// # Errors
     /// [`SealError::Encoding`], when `secret` is of absurd length.
-    pub(crate) fn seal(&self, thing: &[u8], secret: &[u8], nonce: &[u8; NONCE_BYTES]) -> Result<Vec<u8>, SealError> {
+    pub(crate) fn seal(
+        &self,
+        thing: &[u8],
+        secret: &[u8],
+        nonce: &[u8; NONCE_BYTES],
+    ) -> Result<Vec<u8>, SealError> {
         let thing = associated(thing);
         let payload = Payload {
             msg: secret,

@@ -8,10 +8,12 @@ use figment::error::Kind;
 use figment::providers::{Env, Format, Toml};
 use serde::Deserialize;
 use serde_json::Value;
+use turnpike_app::webhooks::WebhookSettings;
 use turnpike_core::ledger::hold::StreamSettlement;
 use turnpike_core::money::Micros;
 use turnpike_core::pricing::EndpointPrice;
 use turnpike_core::topup::{BonusTier, FeeMode, FeeSchedule, QuoteRules};
+use turnpike_core::webhook::RetrySchedule;
 use turnpike_upstream::{HttpEndpoint, ProviderKind};
 
 /// The defaults, as a commented file.
@@ -29,6 +31,7 @@ pub(crate) struct Config {
     pub(crate) calls: CallsConfig,
     pub(crate) tokens: TokensConfig,
     pub(crate) processor: ProcessorConfig,
+    pub(crate) webhooks: WebhooksConfig,
     pub(crate) limits: LimitsConfig,
     pub(crate) telemetry: TelemetryConfig,
     #[serde(default)]
@@ -153,6 +156,66 @@ impl ProcessorConfig {
             .validate()
             .map_err(|error| ConfigError(format!("processor: {error}")))?;
         Ok(rules)
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WebhooksConfig {
+    /// Seconds before each attempt.
+    pub(crate) schedule: Vec<i64>,
+    /// Seconds.
+    pub(crate) timeout: i64,
+    pub(crate) retention_days: i64,
+    pub(crate) allow_loopback: bool,
+    pub(crate) disable_after_hours: i64,
+    pub(crate) max_endpoints: u32,
+    pub(crate) concurrency: usize,
+    pub(crate) concurrency_per_endpoint: usize,
+    pub(crate) poll_ms: u64,
+}
+
+impl WebhooksConfig {
+    fn validate(&self) -> Result<(), ConfigError> {
+        let wrong = |what: &str| Err(ConfigError(format!("webhooks.{what}")));
+        if !(1..=50).contains(&self.schedule.len())
+            || self.schedule.iter().any(|delay| !(0..=604_800).contains(delay))
+        {
+            return wrong("schedule must be 1 to 50 delays of 0 to 604800 seconds");
+        }
+        if !(1..=60).contains(&self.timeout) {
+            return wrong("timeout must be 1 to 60 seconds");
+        }
+        if !(1..=3650).contains(&self.retention_days) {
+            return wrong("retention_days must be 1 to 3650");
+        }
+        if !(1..=8760).contains(&self.disable_after_hours) {
+            return wrong("disable_after_hours must be 1 to 8760");
+        }
+        if !(1..=16_384).contains(&self.concurrency)
+            || !(1..=self.concurrency).contains(&self.concurrency_per_endpoint)
+        {
+            return wrong("concurrency must be 1 to 16384, and concurrency_per_endpoint not more");
+        }
+        if !(1..=10_000).contains(&self.max_endpoints) || !(10..=60_000).contains(&self.poll_ms) {
+            return wrong("max_endpoints must be 1 to 10000, poll_ms 10 to 60000");
+        }
+        Ok(())
+    }
+
+    /// As the use cases want them.
+    pub(crate) fn settings(&self) -> WebhookSettings {
+        let delays = self.schedule.iter().map(|secs| secs.saturating_mul(1000));
+        WebhookSettings {
+            schedule: RetrySchedule::new(delays.collect()),
+            timeout_ms: self.timeout.saturating_mul(1000),
+            retention_ms: self.retention_days.saturating_mul(86_400_000),
+            patience_ms: self.disable_after_hours.saturating_mul(3_600_000),
+            max_endpoints: self.max_endpoints,
+            poll_ms: self.poll_ms,
+            concurrency: self.concurrency,
+            concurrency_per_endpoint: self.concurrency_per_endpoint,
+        }
     }
 }
 
@@ -324,6 +387,7 @@ impl Config {
             return wrong("tokens.publish_lead_secs must be 10 to 3600, rotate_days 0 or more");
         }
         self.processor.quote_rules()?;
+        self.webhooks.validate()?;
         if self.store.queue == 0
             || self.store.max_batch == 0
             || self.store.lanes == 0

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use turnpike_app::sweeper;
 
@@ -23,8 +24,14 @@ const TIDY: Duration = Duration::from_mins(1);
 /// How long the row of an end user's token outlives it: longer than any call that was asked with it.
 const TOKENS_KEPT_MS: i64 = 2 * 86_400_000;
 
-/// Starts the loops of this process: prices and rate limits wherever calls are served, the rest on workers.
-pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) {
+/// How often events that are past their retention are removed.
+const RETENTION: Duration = Duration::from_mins(10);
+/// How often the work of the webhook worker is counted.
+const COUNTS: Duration = Duration::from_secs(2);
+
+/// Starts the loops of this process: prices and rate limits wherever calls are served, the rest on workers. What is
+/// returned ends after `stop`, when the attempts of webhooks that run have been recorded.
+pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) -> Option<JoinHandle<()>> {
     spawn(app, stop, REFRESH, |app| async move {
         app.service.shelf.refresh(&*app.service.store).await
     });
@@ -71,7 +78,17 @@ pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) {
             app.service.store.prune_tokens(before).await?;
             Ok(())
         });
+        spawn(app, stop, RETENTION, |app| async move {
+            app.service.webhooks.prune().await.map(drop)
+        });
+        spawn(app, stop, COUNTS, |app| async move {
+            app.metrics.count_webhooks(&app.service.dispatcher.counts());
+            Ok(())
+        });
     }
+    roles
+        .worker
+        .then(|| tokio::spawn(app.service.dispatcher.clone().run(stop.clone())))
 }
 
 fn spawn<F, W>(app: &Arc<App>, stop: &CancellationToken, every: Duration, job: W)

@@ -12,11 +12,17 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+use turnpike_app::webhooks::DispatchCounts;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RouteLabels {
     route: String,
     status: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: &'static str,
 }
 
 /// The service's metrics.
@@ -26,6 +32,7 @@ pub(crate) struct Metrics {
     duration: Histogram,
     pub(crate) live_calls: Gauge,
     pub(crate) swept_calls: Counter,
+    webhook_attempts: Family<OutcomeLabels, Counter>,
 }
 
 impl Metrics {
@@ -40,6 +47,7 @@ impl Metrics {
             duration: Histogram::new(buckets),
             live_calls: Gauge::default(),
             swept_calls: Counter::default(),
+            webhook_attempts: Family::default(),
         };
         let Self {
             mut registry,
@@ -47,6 +55,7 @@ impl Metrics {
             duration,
             live_calls,
             swept_calls,
+            webhook_attempts,
         } = metrics;
         registry.register(
             "turnpike_http_requests",
@@ -68,12 +77,28 @@ impl Metrics {
             "Abandoned calls that were ended",
             swept_calls.clone(),
         );
+        registry.register(
+            "turnpike_webhook_attempts",
+            "Attempts to tell webhook endpoints of events, by outcome",
+            webhook_attempts.clone(),
+        );
         Self {
             registry,
             requests,
             duration,
             live_calls,
             swept_calls,
+            webhook_attempts,
+        }
+    }
+
+    /// Counts what the webhook worker has done.
+    pub(crate) fn count_webhooks(&self, counts: &DispatchCounts) {
+        let (succeeded, failed, lost) = counts.take();
+        for (outcome, count) in [("succeeded", succeeded), ("failed", failed), ("lost", lost)] {
+            self.webhook_attempts
+                .get_or_create(&OutcomeLabels { outcome })
+                .inc_by(count);
         }
     }
 

@@ -83,13 +83,18 @@ pub(crate) async fn run(started: Started, data: &Path) -> Result<(), SetupError>
     if is_embedded(&config.store) {
         tokio::spawn(admin_socket::serve(app.clone(), admin_socket::listen(data)?));
     }
-    jobs::start(&app, &stop, roles);
+    let dispatcher = jobs::start(&app, &stop, roles);
     tracing::info!(listen = config.server.listen, "turnpike is running");
     if roles.api {
         let router = router(&app);
         serve(&app, router, listener, stop).await;
     } else {
         stop.cancelled().await;
+    }
+    if let Some(dispatcher) = dispatcher
+        && let Err(error) = dispatcher.await
+    {
+        tracing::error!(%error, "the webhook worker ended badly");
     }
     app.service.store.close().await;
     if is_embedded(&app.service.config.store)

@@ -3,6 +3,7 @@
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rand::RngCore as _;
 use turnpike_app::admin::AdminDesk;
@@ -12,10 +13,12 @@ use turnpike_app::providers::{ModelEntry, ProviderEntry, Shelf, ToolEntry};
 use turnpike_app::reads::Reader;
 use turnpike_app::tokens::{KeyVault, VaultSettings};
 use turnpike_app::topups::{TopupDesk, TopupSettings};
+use turnpike_app::webhooks::{Dispatcher, SecretBox, WebhookDesk, WebhookParts};
 use turnpike_app::{AppSettings, Authenticator, CallDesk, EndUserDesk, Engine, Environment};
 use turnpike_core::access::KeyPepper;
 use turnpike_store::{PostgresOptions, PostgresStore, PriceRow, SqliteOptions, SqliteStore, Store};
 use turnpike_upstream::processor::{BuiltinProcessor, Processor, StripeProcessor, StripeSettings};
+use turnpike_upstream::webhook::{WebhookSender, WebhookSettings as SenderSettings};
 use turnpike_upstream::{Provider, ProviderSettings, Secret};
 
 use crate::clock::SystemEnvironment;
@@ -67,6 +70,8 @@ pub(crate) struct Service {
     pub(crate) limits: RateLimits<LimitKey>,
     pub(crate) vault: Arc<KeyVault>,
     pub(crate) topups: TopupDesk,
+    pub(crate) webhooks: WebhookDesk,
+    pub(crate) dispatcher: Arc<Dispatcher>,
     /// The built-in processor, when it is the one in use.
     pub(crate) builtin: Option<Arc<BuiltinProcessor>>,
 }
@@ -111,6 +116,12 @@ impl Service {
         let topups = TopupDesk::new(store.clone(), environment.clone(), processor, topup_settings);
         let vault = vault(&config, &pepper, store.clone(), environment.clone());
         vault.refresh().await?;
+        let webhooks = Arc::new(webhook_parts(
+            &config,
+            &pepper,
+            store.clone(),
+            environment.clone(),
+        )?);
         let mints = config.limits.token_mints_per_minute;
         let engine = Arc::new(Engine::new(store.clone(), environment.clone(), settings));
         Ok(Self {
@@ -127,6 +138,8 @@ impl Service {
             authenticator: Authenticator::new(store.clone(), pepper, brand, vault.clone()),
             vault,
             topups,
+            webhooks: WebhookDesk::new(webhooks.clone()),
+            dispatcher: Arc::new(Dispatcher::new(webhooks)),
             builtin,
             limits,
             engine,
@@ -207,6 +220,28 @@ pub(crate) fn vault(
         rotate_after_ms: config.tokens.rotate_days.saturating_mul(86_400_000),
     };
     Arc::new(KeyVault::new(store, environment, settings))
+}
+
+/// What webhooks stand on.
+pub(crate) fn webhook_parts(
+    config: &Config,
+    pepper: &KeyPepper,
+    store: Arc<dyn Store>,
+    environment: Arc<dyn Environment>,
+) -> Result<WebhookParts, SetupError> {
+    let settings = config.webhooks.settings();
+    let sender = SenderSettings {
+        allow_loopback: config.webhooks.allow_loopback,
+        timeout: Duration::from_millis(u64::try_from(settings.timeout_ms).unwrap_or_default()),
+        ..SenderSettings::default()
+    };
+    Ok(WebhookParts {
+        store,
+        environment,
+        sender: WebhookSender::new(sender).map_err(|error| SetupError::Other(error.to_string()))?,
+        secrets: SecretBox::new(&pepper.derive("webhook secrets"))?,
+        settings,
+    })
 }
 
 /// Opens the configured store.

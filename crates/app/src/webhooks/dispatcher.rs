@@ -127,7 +127,12 @@ impl Dispatcher {
     async fn recover(&self, lease_before: Timestamp) {
         let environment = &self.parts.environment;
         let (now, claim) = (environment.now(), environment.new_id());
-        match self.parts.store.recover_deliveries(lease_before, now, claim).await {
+        match self
+            .parts
+            .store
+            .recover_deliveries(lease_before, now, claim)
+            .await
+        {
             Ok(0) => {}
             Ok(recovered) => {
                 tracing::warn!(recovered, "webhook attempts of a lost worker are made anew");
@@ -153,8 +158,12 @@ impl Dispatcher {
         }
         let claim = parts.environment.new_id();
         let lease_until = now.plus_millis(parts.settings.timeout_ms.saturating_add(LEASE_SLACK_MS));
-        let started_by = Instant::now() + Duration::from_millis(u64::try_from(LEASE_SLACK_MS / 2).unwrap_or(0));
-        let claimed = parts.store.claim_deliveries(&slots, now, claim, lease_until).await?;
+        let started_by =
+            Instant::now() + Duration::from_millis(u64::try_from(LEASE_SLACK_MS / 2).unwrap_or(0));
+        let claimed = parts
+            .store
+            .claim_deliveries(&slots, now, claim, lease_until)
+            .await?;
         let full = claimed.len() == planned;
         let mut targets = std::collections::HashMap::new();
         for endpoint in due {
@@ -180,11 +189,17 @@ impl Dispatcher {
 
     /// How many attempts of each endpoint are taken, beginning with another endpoint every time.
     fn plan(&self, due: &[DueEndpoint], now: Timestamp) -> (Vec<Slots>, usize) {
-        let start = usize::try_from(now.millis()).unwrap_or_default().checked_rem(due.len()).unwrap_or_default();
+        let start = usize::try_from(now.millis())
+            .unwrap_or_default()
+            .checked_rem(due.len())
+            .unwrap_or_default();
         let mut planned: usize = 0;
         let mut slots = Vec::new();
         for endpoint in due.iter().cycle().skip(start).take(due.len()) {
-            let free = self.lanes.free(endpoint.id, planned).min(CLAIM.saturating_sub(planned));
+            let free = self
+                .lanes
+                .free(endpoint.id, planned)
+                .min(CLAIM.saturating_sub(planned));
             if free == 0 {
                 continue;
             }
@@ -259,10 +274,18 @@ impl Dispatcher {
         Some((attempt, parts.environment.now()))
     }
 
-    fn report(&self, taken: ClaimedDelivery, attempt: &Attempt, claim: Uuid, now: Timestamp) -> DeliveryReport {
+    fn report(
+        &self,
+        taken: ClaimedDelivery,
+        attempt: &Attempt,
+        claim: Uuid,
+        now: Timestamp,
+    ) -> DeliveryReport {
         let succeeded = attempt.succeeded();
         let gone = attempt.is_gone();
-        let asked = attempt.retry_after.map(|asked| i64::try_from(asked.as_millis()).unwrap_or(i64::MAX));
+        let asked = attempt
+            .retry_after
+            .map(|asked| i64::try_from(asked.as_millis()).unwrap_or(i64::MAX));
         let roll = self.roll();
         let next = if succeeded || gone {
             None
@@ -305,7 +328,11 @@ struct Place<'a> {
 
 impl Place<'_> {
     fn over(mut self, attempt: &Attempt) -> Self {
-        self.outcome = Some((attempt.succeeded(), attempt.http_status.is_some(), attempt.elapsed));
+        self.outcome = Some((
+            attempt.succeeded(),
+            attempt.http_status.is_some(),
+            attempt.elapsed,
+        ));
         self
     }
 }

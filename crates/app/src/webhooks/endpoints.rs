@@ -40,7 +40,9 @@ impl WebhookDesk {
             mask: new.mask,
             disabled: None,
             failing_since: None,
-            secrets: parts.secrets.first(id, &secret, &parts.environment.random_32(), now)?,
+            secrets: parts
+                .secrets
+                .first(id, &secret, &parts.environment.random_32(), now)?,
             created_at: now,
             updated_at: now,
         };
@@ -48,7 +50,11 @@ impl WebhookDesk {
         let mut audit = self.audit(actor, "webhook_endpoint.create", id);
         audit.after = Some(view.to_string());
         let most = parts.settings.max_endpoints;
-        if !parts.store.insert_webhook_endpoint(&endpoint, most, &audit).await? {
+        if !parts
+            .store
+            .insert_webhook_endpoint(&endpoint, most, &audit)
+            .await?
+        {
             let message = format!("a workspace has at most {most} webhook endpoints");
             return Err(AppError::new(ErrorCode::AlreadyExists, message));
         }
@@ -105,7 +111,10 @@ impl WebhookDesk {
         });
         audit.after = Some(after.to_string());
         let store = &self.parts.store;
-        if !store.change_webhook_endpoint(actor.tenant.id, id, &change, &audit).await? {
+        if !store
+            .change_webhook_endpoint(actor.tenant.id, id, &change, &audit)
+            .await?
+        {
             return Err(no_such_endpoint());
         }
         self.endpoint(actor, id).await
@@ -134,14 +143,18 @@ impl WebhookDesk {
     pub async fn rotate(&self, actor: &Actor, id: WebhookEndpointId, raw: &[u8]) -> Result<Value, AppError> {
         let overlap = request::overlap_ms(raw)?;
         let mut endpoint = self.find(actor, id).await?;
-        let (parts, refused) = (&self.parts, |message: &str| AppError::new(ErrorCode::AlreadyExists, message));
+        let (parts, refused) = (&self.parts, |message: &str| {
+            AppError::new(ErrorCode::AlreadyExists, message)
+        });
         let now = parts.environment.now();
         let secret = WebhookSecret::new(parts.environment.random_32());
         let random = parts.environment.random_32();
         let row = parts
             .secrets
             .rotated(id, &endpoint.secrets, &secret, &random, now, overlap)?
-            .ok_or_else(|| refused("too many secrets still overlap: rotate with overlapSeconds 0, or later"))?;
+            .ok_or_else(|| {
+                refused("too many secrets still overlap: rotate with overlapSeconds 0, or later")
+            })?;
         let audit = self.audit(actor, "webhook_endpoint.rotate_secret", id);
         if !parts.store.set_webhook_secrets(&endpoint, &row, &audit).await? {
             return Err(refused("the secret was rotated at the same moment: try again"));
@@ -192,7 +205,12 @@ impl WebhookDesk {
     ///
     /// # Errors
     /// `NOT_FOUND`, `ENDPOINT_DISABLED`, `VALIDATION_ERROR`.
-    pub async fn replay_missed(&self, actor: &Actor, id: WebhookEndpointId, raw: &[u8]) -> Result<u64, AppError> {
+    pub async fn replay_missed(
+        &self,
+        actor: &Actor,
+        id: WebhookEndpointId,
+        raw: &[u8],
+    ) -> Result<u64, AppError> {
         let since = request::since(raw)?;
         let endpoint = self.find(actor, id).await?;
         if endpoint.disabled.is_some() {

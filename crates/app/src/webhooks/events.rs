@@ -28,6 +28,15 @@ pub struct EventQuery {
     pub cursor: Option<String>,
 }
 
+/// One page of events.
+#[derive(Clone, Debug, Default)]
+pub struct EventPage {
+    /// The events, newest first.
+    pub events: Vec<Value>,
+    /// Where the next page begins; `None` = this is the last.
+    pub next_cursor: Option<EventId>,
+}
+
 impl WebhookDesk {
     /// When an event was made that is only just kept.
     fn kept_since(&self) -> Timestamp {
@@ -39,20 +48,24 @@ impl WebhookDesk {
         event_view(tenant, event, self.parts.settings.retention_ms)
     }
 
-    /// A page of events, newest first: `{data, next_cursor}`.
+    /// A page of events, newest first.
     ///
     /// # Errors
     /// `VALIDATION_ERROR` for an unknown type, `CURSOR_INVALID`.
-    pub async fn events(&self, actor: &Actor, query: &EventQuery) -> Result<Value, AppError> {
+    pub async fn events(&self, actor: &Actor, query: &EventQuery) -> Result<EventPage, AppError> {
         let (store, tenant) = (&self.parts.store, actor.tenant.id);
         let since = self.kept_since();
-        let kind = query.kind.as_deref().map(|text| event_type("type", text)).transpose()?;
+        let kind = query
+            .kind
+            .as_deref()
+            .map(|text| event_type("type", text))
+            .transpose()?;
         let before_seq = match query.cursor.as_deref() {
             None => None,
             Some(text) => match self.position(tenant, text, since).await? {
                 Some(seq) => Some(seq),
                 // What the cursor named is over, and everything before it.
-                None => return Ok(json!({ "data": [], "next_cursor": null })),
+                None => return Ok(EventPage::default()),
             },
         };
         let filter = EventFilter {
@@ -75,10 +88,17 @@ impl WebhookDesk {
         let mut data = Vec::with_capacity(events.len());
         for event in &events {
             let delivery = latest.get(&event.seq).map(|row| delivery_view(event.id, row));
-            data.push(with_member(self.view(tenant, event)?, "delivery", json!(delivery)));
+            data.push(with_member(
+                self.view(tenant, event)?,
+                "delivery",
+                json!(delivery),
+            ));
         }
         let next = events.last().filter(|_last| more).map(|event| event.id);
-        Ok(json!({ "data": data, "next_cursor": next }))
+        Ok(EventPage {
+            events: data,
+            next_cursor: next,
+        })
     }
 
     /// Where the event that a cursor names stands; `None` = it is past its retention.
@@ -109,7 +129,9 @@ impl WebhookDesk {
         let id = event_id(id).ok_or_else(missing)?;
         let found = self.parts.store.find_event(actor.tenant.id, id).await?;
         let since = self.kept_since();
-        found.filter(|event| event.created_at >= since).ok_or_else(missing)
+        found
+            .filter(|event| event.created_at >= since)
+            .ok_or_else(missing)
     }
 
     /// One event with every attempt.
@@ -124,7 +146,11 @@ impl WebhookDesk {
     async fn with_deliveries(&self, tenant: TenantId, event: &EventRow) -> Result<Value, AppError> {
         let rows = self.parts.store.list_deliveries(tenant, event.seq).await?;
         let deliveries: Vec<Value> = rows.iter().map(|row| delivery_view(event.id, row)).collect();
-        Ok(with_member(self.view(tenant, event)?, "deliveries", json!(deliveries)))
+        Ok(with_member(
+            self.view(tenant, event)?,
+            "deliveries",
+            json!(deliveries),
+        ))
     }
 
     /// Tells an event again: to the endpoint that the body names, or to every one in use that wants it. Answers with
@@ -146,7 +172,9 @@ impl WebhookDesk {
                     return Err(disabled());
                 }
             }
-            None => endpoints.retain(|endpoint| endpoint.disabled.is_none() && endpoint.mask.wants(event.kind)),
+            None => {
+                endpoints.retain(|endpoint| endpoint.disabled.is_none() && endpoint.mask.wants(event.kind))
+            }
         }
         if endpoints.is_empty() {
             let message = "no endpoint in use wants this event: name one in endpointId";
@@ -199,7 +227,12 @@ impl WebhookDesk {
     /// `EVENT_NOT_FOUND`.
     pub async fn message(&self, tenant: TenantId, id: EventId) -> Result<bytes::Bytes, AppError> {
         let missing = || AppError::new(ErrorCode::EventNotFound, "there is no such event");
-        let event = self.parts.store.find_event(tenant, id).await?.ok_or_else(missing)?;
+        let event = self
+            .parts
+            .store
+            .find_event(tenant, id)
+            .await?
+            .ok_or_else(missing)?;
         super::view::message(tenant, &event, self.parts.settings.retention_ms)
     }
 }

@@ -114,11 +114,6 @@ impl Lanes {
     pub(super) fn tidy(&self) {
         self.state().lanes.retain(|_, lane| lane.running > 0);
     }
-
-    /// Attempts that run.
-    pub(super) fn running(&self) -> usize {
-        self.state().running
-    }
 }
 
 #[cfg(test)]
@@ -137,7 +132,6 @@ mod tests {
         for _ in 0..lanes.free(slow, 0) {
             lanes.enter(slow);
         }
-        assert_eq!(lanes.running(), FIRST_PLACES);
         assert_eq!(lanes.free(slow, 0), 0);
         assert_eq!(lanes.free(quick, 0), FIRST_PLACES);
         // Four that hang leave it with one place.

@@ -20,7 +20,7 @@ use turnpike_store::{AuditRow, Store, WebhookEndpoint};
 use turnpike_upstream::webhook::WebhookSender;
 
 pub use self::dispatcher::{DispatchCounts, Dispatcher};
-pub use self::events::EventQuery;
+pub use self::events::{EventPage, EventQuery};
 pub use self::secrets::SecretBox;
 use crate::auth::Actor;
 use crate::environment::Environment;
@@ -90,7 +90,11 @@ impl WebhookDesk {
     }
 
     async fn find(&self, actor: &Actor, id: WebhookEndpointId) -> Result<WebhookEndpoint, AppError> {
-        let found = self.parts.store.find_webhook_endpoint(actor.tenant.id, id).await?;
+        let found = self
+            .parts
+            .store
+            .find_webhook_endpoint(actor.tenant.id, id)
+            .await?;
         found.ok_or_else(no_such_endpoint)
     }
 }

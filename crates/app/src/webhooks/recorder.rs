@@ -33,7 +33,10 @@ async fn record(parts: &WebhookParts, batch: &[DeliveryReport]) {
                 if recorded < sent {
                     // Also when the answer to an earlier try was lost.
                     let lost = sent.saturating_sub(recorded);
-                    tracing::warn!(lost, "attempts were recorded by nobody or by somebody else: their leases were over");
+                    tracing::warn!(
+                        lost,
+                        "attempts were recorded by nobody or by somebody else: their leases were over"
+                    );
                 }
                 return;
             }
@@ -43,5 +46,8 @@ async fn record(parts: &WebhookParts, batch: &[DeliveryReport]) {
             }
         }
     }
-    tracing::error!(attempts = batch.len(), "how webhook attempts ended was never recorded: they will be made again");
+    tracing::error!(
+        attempts = batch.len(),
+        "how webhook attempts ended was never recorded: they will be made again"
+    );
 }

@@ -63,7 +63,9 @@ impl ChangedEndpoint {
 }
 
 fn description(fields: &mut Fields) -> Result<Option<String>, AppError> {
-    match fields.nullable("description", |fields, name| fields.words(name, 0..=MAX_DESCRIPTION))? {
+    match fields.nullable("description", |fields, name| {
+        fields.words(name, 0..=MAX_DESCRIPTION)
+    })? {
         Nullable::Absent => Ok(None),
         Nullable::Null => Ok(Some(String::new())),
         Nullable::Value(text) => Ok(Some(text)),
@@ -75,7 +77,10 @@ fn event_types(fields: &mut Fields, name: &str) -> Result<Option<EventMask>, App
         return Ok(None);
     };
     if texts.is_empty() {
-        return Err(AppError::invalid(name, "must name an event type, or be null for all"));
+        return Err(AppError::invalid(
+            name,
+            "must name an event type, or be null for all",
+        ));
     }
     let mut types = Vec::with_capacity(texts.len());
     for (at, text) in texts.iter().enumerate() {
@@ -123,7 +128,10 @@ pub(super) fn since(raw: &[u8]) -> Result<Timestamp, AppError> {
     let mut fields = Fields::parse(raw, &["since"])?;
     let text = fields.required("since", Fields::text)?;
     text.parse().map_err(|_invalid| {
-        AppError::invalid("since", "must be an ISO 8601 date-time such as 2026-11-01T00:00:00Z")
+        AppError::invalid(
+            "since",
+            "must be an ISO 8601 date-time such as 2026-11-01T00:00:00Z",
+        )
     })
 }
 

@@ -114,7 +114,8 @@ impl SecretBox {
                 .sealer
                 .open(&thing(endpoint, sealed.created_at), &bytes)
                 .map_err(|error| AppError::internal(&error))?;
-            let secret = <[u8; 32]>::try_from(opened.as_slice()).map_err(|error| AppError::internal(&error))?;
+            let secret =
+                <[u8; 32]>::try_from(opened.as_slice()).map_err(|error| AppError::internal(&error))?;
             live.push(WebhookSecret::new(secret));
         }
         Ok(live)
@@ -124,7 +125,9 @@ impl SecretBox {
 /// When the last of the superseded secrets stops signing.
 pub(super) fn overlap_ends(row: &str, now: Timestamp) -> Option<Timestamp> {
     let ends = read(row).ok()?.into_iter().filter_map(|sealed| sealed.expires_at);
-    ends.max().filter(|at| *at > now.millis()).map(Timestamp::from_millis)
+    ends.max()
+        .filter(|at| *at > now.millis())
+        .map(Timestamp::from_millis)
 }
 
 /// What a sealed secret is bound to.
@@ -161,23 +164,40 @@ mod tests {
             live.iter().map(|secret| secret.expose()[0]).collect()
         };
         assert_eq!(bytes(&first, NOW), [1]);
-        let second = secrets.rotated(endpoint, &first, &secret(2), &[8; 32], NOW, DAY).unwrap().unwrap();
+        let second = secrets
+            .rotated(endpoint, &first, &secret(2), &[8; 32], NOW, DAY)
+            .unwrap()
+            .unwrap();
         assert_eq!(bytes(&second, NOW), [2, 1]);
         assert_eq!(overlap_ends(&second, NOW), Some(NOW.plus_millis(DAY)));
         // A second rotation without overlap ends both.
-        let third = secrets.rotated(endpoint, &second, &secret(3), &[7; 32], NOW, 0).unwrap().unwrap();
+        let third = secrets
+            .rotated(endpoint, &second, &secret(3), &[7; 32], NOW, 0)
+            .unwrap()
+            .unwrap();
         assert_eq!(bytes(&third, NOW), [3]);
         // A later one does not lengthen an overlap that runs.
         let later = NOW.plus_millis(DAY / 2);
-        let fourth = secrets.rotated(endpoint, &second, &secret(4), &[6; 32], later, DAY).unwrap().unwrap();
+        let fourth = secrets
+            .rotated(endpoint, &second, &secret(4), &[6; 32], later, DAY)
+            .unwrap()
+            .unwrap();
         assert_eq!(bytes(&fourth, later), [4, 2, 1]);
         assert_eq!(bytes(&fourth, NOW.plus_millis(DAY)), [4, 2]);
         assert!(!fourth.contains(&STANDARD.encode([1; 32])));
         let mut row = first;
         for byte in 2..=5 {
-            row = secrets.rotated(endpoint, &row, &secret(byte), &[5; 32], NOW, DAY).unwrap().unwrap();
+            row = secrets
+                .rotated(endpoint, &row, &secret(byte), &[5; 32], NOW, DAY)
+                .unwrap()
+                .unwrap();
         }
-        assert!(secrets.rotated(endpoint, &row, &secret(6), &[5; 32], NOW, DAY).unwrap().is_none());
+        assert!(
+            secrets
+                .rotated(endpoint, &row, &secret(6), &[5; 32], NOW, DAY)
+                .unwrap()
+                .is_none()
+        );
         // Another endpoint's row opens for nobody else.
         let other = WebhookEndpointId(Uuid::from_u128(2));
         assert!(secrets.live(other, &row, NOW).is_err());

@@ -5,23 +5,20 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use http::HeaderValue;
-use http::request::Parts;
 use serde::Deserialize;
 use serde_json::json;
+use turnpike_app::AppError;
 use turnpike_app::end_users::Direction;
-use turnpike_app::limits::LimitClass;
-use turnpike_app::{Actor, AppError};
 use turnpike_core::access::Scope;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::ExternalUserId;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::body::read_json_body;
-use super::caller::{authenticate, authenticate_step_up, idempotency_key};
+use super::caller::{authenticate_step_up, idempotency_key};
 use super::openapi::Errors;
 use super::problem::{ApiError, REPLAYED};
-use super::routes::{Answered, AppState, Segments, body_limits, no_store, page_size, query, reading_actor};
+use super::routes::{Answered, AppState, Segments, changing, no_store, page_size, query, reading_actor};
 use super::schemas_users as schemas;
 use super::{App, header_params};
 
@@ -41,20 +38,6 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 pub(super) fn external_id(text: &str) -> Result<ExternalUserId, ApiError> {
     ExternalUserId::parse(text)
         .map_err(|error| ApiError(AppError::invalid("externalUserId", error.to_string())))
-}
-
-/// Authenticates a change, and reads its body, which may be absent.
-async fn changing(
-    app: &App,
-    request: Request,
-    scope: Scope,
-    may_be_empty: bool,
-) -> Result<(Actor, Parts, bytes::Bytes), ApiError> {
-    let (parts, body) = request.into_parts();
-    let actor = authenticate(app, &parts, LimitClass::Mutation).await?;
-    actor.require(scope)?;
-    let raw = read_json_body(&parts.headers, body, body_limits(app), may_be_empty).await?;
-    Ok((actor, parts, raw))
 }
 
 #[derive(Deserialize)]

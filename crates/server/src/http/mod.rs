@@ -13,9 +13,11 @@ mod problem;
 mod routes;
 mod schemas_topups;
 mod schemas_users;
+mod schemas_webhooks;
 mod serve;
 mod tokens;
 mod topups;
+mod webhooks;
 mod wrap;
 
 use std::sync::Arc;

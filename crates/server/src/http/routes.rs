@@ -33,7 +33,7 @@ use super::caller::{authenticate, call_context, payer, sees_cost};
 use super::openapi::{self, Errors};
 use super::problem::ApiError;
 use super::wrap::{panicked, wrap};
-use super::{checkout, end_users, header_params, tokens, topups};
+use super::{checkout, end_users, header_params, tokens, topups, webhooks};
 use crate::pages::{ICON_PATH, STYLESHEET_PATH};
 
 pub(super) type AppState = State<Arc<App>>;
@@ -61,6 +61,7 @@ pub(super) fn documented() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(topups::processor_event))
         .merge(end_users::routes())
         .merge(tokens::routes())
+        .merge(webhooks::routes())
         .routes(routes!(openapi_json))
         .routes(routes!(llms_txt))
         .routes(routes!(healthz))
@@ -213,6 +214,20 @@ pub(super) async fn reading_actor(
     let actor = authenticate(app, &parts, LimitClass::Read).await?;
     actor.require(Scope::TenantRead)?;
     Ok((actor, parts))
+}
+
+/// Authenticates a change, and reads its body, which may be absent.
+pub(super) async fn changing(
+    app: &App,
+    request: Request,
+    scope: Scope,
+    may_be_empty: bool,
+) -> Result<(Actor, http::request::Parts, bytes::Bytes), ApiError> {
+    let (parts, body) = request.into_parts();
+    let actor = authenticate(app, &parts, LimitClass::Mutation).await?;
+    actor.require(scope)?;
+    let raw = read_json_body(&parts.headers, body, body_limits(app), may_be_empty).await?;
+    Ok((actor, parts, raw))
 }
 
 pub(super) fn query<T: serde::de::DeserializeOwned>(parts: &http::request::Parts) -> Result<T, ApiError> {

@@ -78,7 +78,7 @@ fn claimed(row: &Row) -> Result<ClaimedDelivery, StoreError> {
         event: event(row)?,
         tenant: TenantId(row.uuid(5)?),
         endpoint: WebhookEndpointId(row.uuid(6)?),
-        attempt: i32::try_from(row.int(7)?).map_err(|_| StoreError::Corrupt("attempt".to_owned()))?,
+        attempt: i32::try_from(row.int(7)?).map_err(|_overflow| StoreError::Corrupt("attempt".to_owned()))?,
         step: row.small(8)?,
         scheduled_at: rows::instant(row, 9)?,
     })

@@ -1,6 +1,7 @@
 //! The keys' life: rotation, publication, and how they rest in a store.
 
 use super::*;
+use crate::sealing::NONCE_BYTES;
 
 // Fault matrix 133
 #[test]
