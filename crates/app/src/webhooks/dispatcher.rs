@@ -237,7 +237,7 @@ impl Dispatcher {
             return;
         };
         let place = place.over(&attempt);
-        let report = self.report(taken, &attempt, claim, now);
+        let report = self.report(&taken, &attempt, claim, now);
         let count = if report.succeeded {
             &self.counts.succeeded
         } else {
@@ -276,7 +276,7 @@ impl Dispatcher {
 
     fn report(
         &self,
-        taken: ClaimedDelivery,
+        taken: &ClaimedDelivery,
         attempt: &Attempt,
         claim: Uuid,
         now: Timestamp,
@@ -286,7 +286,10 @@ impl Dispatcher {
         let asked = attempt
             .retry_after
             .map(|asked| i64::try_from(asked.as_millis()).unwrap_or(i64::MAX));
-        let roll = self.roll();
+        let random = self.parts.environment.random_32();
+        let roll = random
+            .first_chunk::<8>()
+            .map_or(0, |bytes| u64::from_be_bytes(*bytes));
         let next = if succeeded || gone {
             None
         } else {
@@ -310,12 +313,6 @@ impl Dispatcher {
             next,
             gone,
         }
-    }
-
-    /// A random number for the jitter.
-    fn roll(&self) -> u64 {
-        let [a, b, c, d, e, f, g, h, ..] = self.parts.environment.random_32();
-        u64::from_be_bytes([a, b, c, d, e, f, g, h])
     }
 }
 

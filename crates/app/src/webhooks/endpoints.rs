@@ -47,7 +47,7 @@ impl WebhookDesk {
             updated_at: now,
         };
         let view = endpoint_view(&endpoint, now);
-        let mut audit = self.audit(actor, "webhook_endpoint.create", id);
+        let mut audit = self.audit(actor, "webhook_endpoint.create", &id);
         audit.after = Some(view.to_string());
         let most = parts.settings.max_endpoints;
         if !parts
@@ -97,7 +97,7 @@ impl WebhookDesk {
             None => None,
             Some(url) => Some(self.destination(url).await?.as_str().to_owned()),
         };
-        let mut audit = self.audit(actor, "webhook_endpoint.change", id);
+        let mut audit = self.audit(actor, "webhook_endpoint.change", &id);
         audit.before = Some(before.to_string());
         let change = EndpointChange {
             url,
@@ -126,7 +126,7 @@ impl WebhookDesk {
     /// `NOT_FOUND`.
     pub async fn delete(&self, actor: &Actor, id: WebhookEndpointId) -> Result<(), AppError> {
         let before = self.endpoint(actor, id).await?;
-        let mut audit = self.audit(actor, "webhook_endpoint.delete", id);
+        let mut audit = self.audit(actor, "webhook_endpoint.delete", &id);
         audit.before = Some(before.to_string());
         let store = &self.parts.store;
         if store.delete_webhook_endpoint(actor.tenant.id, id, &audit).await? {
@@ -155,7 +155,7 @@ impl WebhookDesk {
             .ok_or_else(|| {
                 refused("too many secrets still overlap: rotate with overlapSeconds 0, or later")
             })?;
-        let audit = self.audit(actor, "webhook_endpoint.rotate_secret", id);
+        let audit = self.audit(actor, "webhook_endpoint.rotate_secret", &id);
         if !parts.store.set_webhook_secrets(&endpoint, &row, &audit).await? {
             return Err(refused("the secret was rotated at the same moment: try again"));
         }
@@ -218,7 +218,7 @@ impl WebhookDesk {
         }
         let (store, tenant) = (&self.parts.store, actor.tenant.id);
         let now = self.parts.environment.now();
-        let mut audit = self.audit(actor, "webhook_endpoint.replay", id);
+        let mut audit = self.audit(actor, "webhook_endpoint.replay", &id);
         audit.after = Some(json!({ "since": since }).to_string());
         let mut audit = Some(&audit);
         let mut before_seq = None;

@@ -173,7 +173,7 @@ impl WebhookDesk {
                 }
             }
             None => {
-                endpoints.retain(|endpoint| endpoint.disabled.is_none() && endpoint.mask.wants(event.kind))
+                endpoints.retain(|endpoint| endpoint.disabled.is_none() && endpoint.mask.wants(event.kind));
             }
         }
         if endpoints.is_empty() {
@@ -183,7 +183,7 @@ impl WebhookDesk {
         let now = self.parts.environment.now();
         let mut made: u64 = 0;
         for endpoint in &endpoints {
-            let audit = self.audit(actor, "webhook.replay", format!("{}:{}", endpoint.id, event.id));
+            let audit = self.audit(actor, "webhook.replay", &format!("{}:{}", endpoint.id, event.id));
             let replayed = self
                 .parts
                 .store

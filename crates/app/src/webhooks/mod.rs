@@ -75,7 +75,7 @@ impl WebhookDesk {
         Self { parts }
     }
 
-    fn audit(&self, actor: &Actor, action: &'static str, target: impl ToString) -> AuditRow {
+    fn audit(&self, actor: &Actor, action: &'static str, target: &impl ToString) -> AuditRow {
         AuditRow {
             id: self.parts.environment.new_id(),
             tenant: actor.tenant.id,
