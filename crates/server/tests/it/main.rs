@@ -65,3 +65,6 @@ mod transport;
 mod upstream_faults;
 mod upstream_headers;
 mod validation;
+#[cfg(feature = "failpoints")]
+mod webhook_crashes;
+mod webhook_kills;
