@@ -32,6 +32,8 @@ use crate::service::Service;
 
 /// No endpoint hangs.
 const NONE: usize = usize::MAX;
+/// What a grant tells of: the top-up and the balance.
+const EVENTS_PER_GRANT: usize = 2;
 /// Grants that are submitted at once.
 const LANES: usize = 64;
 
@@ -224,7 +226,7 @@ impl Workspace {
     }
 }
 
-/// Makes `each` events in every workspace, while no service uses the store.
+/// Makes `each` events (an even number) in every workspace, while no service uses the store.
 ///
 /// # Errors
 /// When the store refuses.
@@ -235,7 +237,7 @@ pub async fn make_events(store: Arc<dyn Store>, workspaces: &[Workspace], each: 
             let (store, ids) = (store.clone(), ids.clone());
             let tenants: Vec<TenantId> = workspaces.iter().map(|workspace| workspace.id).collect();
             tokio::spawn(async move {
-                for _ in (lane..each).step_by(LANES) {
+                for _ in (lane..each / EVENTS_PER_GRANT).step_by(LANES) {
                     for tenant in &tenants {
                         let at = now();
                         let grant = Grant {

@@ -45,7 +45,7 @@ struct Options {
     /// Workspaces that share the endpoints.
     #[arg(long, default_value_t = 10)]
     workspaces: usize,
-    /// Events of each workspace in the full outbox.
+    /// Events of each workspace in the full outbox, an even number.
     #[arg(long, default_value_t = 1000)]
     events: usize,
     /// All endpoints belong to one workspace.
