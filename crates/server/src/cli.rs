@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use turnpike_core::access::{KeyKind, Role, Scope};
 use turnpike_core::ids::{ExternalUserId, KeyId, TenantId};
+use turnpike_core::ledger::event::EventType;
 use turnpike_core::money::Micros;
 use turnpike_core::time::Timestamp;
 
@@ -75,6 +76,8 @@ pub(crate) enum CommandLine {
     },
     /// Write a workspace's ledger, usage or events to standard output.
     Export(ExportArgs),
+    /// Forward a workspace's events to a local URL while this runs, printing each (development).
+    Listen(ListenArgs),
     /// Print the OpenAPI document.
     Openapi,
     /// Print a dashboard session of the development signer.
@@ -239,6 +242,19 @@ pub(crate) enum SigningKeyCommand {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ListenArgs {
+    /// A URL on this machine, such as http://localhost:3000/hooks.
+    #[arg(long, value_name = "URL")]
+    pub(crate) forward_to: String,
+    /// Whose events; may be left out while there is one workspace.
+    #[arg(long)]
+    pub(crate) tenant: Option<TenantId>,
+    /// Only events of this type; may be repeated.
+    #[arg(long = "type", value_parser = event_type, value_name = "TYPE")]
+    pub(crate) types: Vec<EventType>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
     /// What.
     pub(crate) what: ExportKind,
@@ -278,6 +294,11 @@ fn key_kind(text: &str) -> Result<KeyKind, String> {
 fn scope(text: &str) -> Result<Scope, String> {
     let known: Vec<&str> = Scope::ALL.iter().map(|scope| scope.as_str()).collect();
     Scope::parse(text).ok_or_else(|| format!("must be one of {}", known.join(", ")))
+}
+
+fn event_type(text: &str) -> Result<EventType, String> {
+    let known: Vec<&str> = EventType::ALL.iter().map(|kind| kind.as_str()).collect();
+    EventType::parse(text).ok_or_else(|| format!("must be one of {}", known.join(", ")))
 }
 
 fn external_user_id(text: &str) -> Result<ExternalUserId, String> {

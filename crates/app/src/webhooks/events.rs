@@ -220,21 +220,6 @@ impl WebhookDesk {
         }
         Ok(total)
     }
-
-    /// The body that is sent of an event.
-    ///
-    /// # Errors
-    /// `EVENT_NOT_FOUND`.
-    pub async fn message(&self, tenant: TenantId, id: EventId) -> Result<bytes::Bytes, AppError> {
-        let missing = || AppError::new(ErrorCode::EventNotFound, "there is no such event");
-        let event = self
-            .parts
-            .store
-            .find_event(tenant, id)
-            .await?
-            .ok_or_else(missing)?;
-        super::view::message(tenant, &event, self.parts.settings.retention_ms)
-    }
 }
 
 pub(super) fn disabled() -> AppError {

@@ -22,6 +22,7 @@ use turnpike_upstream::webhook::WebhookSender;
 pub use self::dispatcher::{DispatchCounts, Dispatcher};
 pub use self::events::{EventPage, EventQuery};
 pub use self::secrets::SecretBox;
+pub use self::view::message;
 use crate::auth::Actor;
 use crate::environment::Environment;
 use crate::error::AppError;

@@ -1,6 +1,7 @@
 //! The commands: each prints for people, or one JSON value with `--json`.
 
 mod books;
+mod listen;
 mod prices;
 mod show;
 
@@ -109,6 +110,7 @@ async fn dispatch(global: &Global, command: CommandLine) -> Result<ExitCode, Set
         CommandLine::Migrate => books::migrate(global).await,
         CommandLine::Doctor => books::doctor(global).await,
         CommandLine::Audit { tenant } => books::audit(global, tenant).await,
+        CommandLine::Listen(args) => listen::listen(global, &args).await,
         CommandLine::Export(args) => books::export(global, &args).await,
         CommandLine::Prices(command) => prices::run(global, command).await,
         CommandLine::Tenant(command) => administer(global, tenant_request(command)).await,
