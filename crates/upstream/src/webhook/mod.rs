@@ -6,6 +6,8 @@
 //! is the app's business.
 
 mod destination;
+#[cfg(test)]
+mod destination_tests;
 mod response;
 mod scrub;
 #[cfg(test)]
