@@ -155,7 +155,7 @@ fn card_from(text: &str, groups: &[(usize, usize)], first: usize) -> Option<usiz
 /// Whether a letter stands directly before or behind; that of an escaped line end does not count.
 fn touches_letters(text: &str, start: usize, end: usize) -> bool {
     let mut before = text.bytes().take(start).rev();
-    let behind = text.bytes().nth(end);
+    let behind = text.as_bytes().get(end).copied();
     let letter = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphabetic());
     (letter(before.next()) && before.next() != Some(b'\\')) || letter(behind)
 }
