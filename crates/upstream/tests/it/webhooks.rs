@@ -146,6 +146,9 @@ async fn the_status_decides() {
         let attempt = answered(reply(status, "text/plain", "")).await;
         assert_eq!(parts(&attempt), (Some(status), None, None));
     }
+    let switched = b"HTTP/1.1 101 X\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n".to_vec();
+    let attempt = answered(switched).await;
+    assert_eq!(parts(&attempt), (Some(101), Some("status is not 2xx"), None));
     for status in [400, 404, 410, 429, 500, 503, 599] {
         let attempt = answered(reply(status, "text/plain", "sorry")).await;
         assert_eq!(
@@ -216,6 +219,7 @@ async fn a_message_that_cannot_be_signed_is_not_sent() {
             secrets,
         };
         assert_eq!(parts(&local().send(&request).await), (None, Some(error), None));
+        assert!(!format!("{request:?}").contains("credits"));
     }
     assert_eq!(stand_in.connections(), 0);
 }

@@ -129,7 +129,7 @@ async fn a_head_that_is_too_large_is_refused() {
     for part in [
         format!("x-a: {}\r\n", "b".repeat(1000)),
         "b".repeat(1000),
-        "x-a: b\r\n".to_owned(),
+        "x-a: b\r\n".repeat(100),
     ] {
         let head = "HTTP/1.1 200 OK\r\nx-first: ";
         let endless = Endless::sending(head, part.into_bytes(), Duration::ZERO).await;
