@@ -34,12 +34,14 @@ use crate::client::{CLOSED_UNWRITTEN, Client, ClientSettings};
 use crate::error::UpstreamError;
 use crate::guard::{self, NameFault};
 use crate::provider::BuildError;
-use crate::resolve::{Resolver, SystemResolver};
+use crate::resolve::{BoundedResolver, Resolver};
 
 /// How long the body of a success is waited for: it changes nothing.
 const SUCCESS_BODY_WAIT: Duration = Duration::from_secs(2);
 /// How long a name may take to resolve at registration.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Names that are looked up at once: half of the runtime's blocking threads.
+const MAX_LOOKUPS: usize = 256;
 /// Shorter than the five seconds after which common servers close an unused connection.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 const MAX_IDLE_PER_HOST: usize = 4;
@@ -69,7 +71,7 @@ impl Default for WebhookSettings {
         Self {
             allow_loopback: false,
             timeout: Duration::from_secs(15),
-            resolver: Arc::new(SystemResolver),
+            resolver: Arc::new(BoundedResolver::new(MAX_LOOKUPS)),
         }
     }
 }
