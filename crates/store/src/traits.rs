@@ -253,13 +253,8 @@ pub trait WebhookDeliveries: Send + Sync {
         claim: Uuid,
         lease_until: Timestamp,
     ) -> Result<Vec<ClaimedDelivery>, StoreError>;
-    /// Records how attempts ended and makes the next ones pending; says of how many the claim still stood. An
-    /// endpoint that has only failed for `patience_ms` goes out of use.
-    async fn record_deliveries(
-        &self,
-        reports: &[DeliveryReport],
-        patience_ms: i64,
-    ) -> Result<u64, StoreError>;
+    /// Records how attempts ended and makes the next ones pending; says of how many the claim still stood.
+    async fn record_deliveries(&self, reports: &[DeliveryReport]) -> Result<u64, StoreError>;
     /// Fails attempts whose lease ended before `lease_before` and makes others pending at once, under a fresh `claim`.
     async fn recover_deliveries(
         &self,

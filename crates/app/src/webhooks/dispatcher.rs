@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use turnpike_core::ids::WebhookEndpointId;
 use turnpike_core::time::Timestamp;
+use turnpike_core::webhook::DisabledReason;
 use turnpike_store::{ClaimedDelivery, DeliveryReport, DueEndpoint, NextAttempt, Slots};
 use turnpike_upstream::webhook::{Attempt, WebhookRequest, WebhookSecret};
 use uuid::Uuid;
@@ -62,6 +63,7 @@ pub struct Dispatcher {
 struct Target {
     url: Arc<str>,
     secrets: Arc<[WebhookSecret]>,
+    failing_since: Option<Timestamp>,
 }
 
 impl Dispatcher {
@@ -173,6 +175,7 @@ impl Dispatcher {
             let target = Target {
                 url: endpoint.url.into(),
                 secrets: secrets.into(),
+                failing_since: endpoint.failing_since,
             };
             targets.insert(endpoint.id, Arc::new(target));
         }
@@ -237,7 +240,7 @@ impl Dispatcher {
             return;
         };
         let place = place.over(&attempt);
-        let report = self.report(&taken, &attempt, claim, now);
+        let report = self.report(&taken, target, &attempt, claim, now);
         let count = if report.succeeded {
             &self.counts.succeeded
         } else {
@@ -277,12 +280,23 @@ impl Dispatcher {
     fn report(
         &self,
         taken: &ClaimedDelivery,
+        target: &Target,
         attempt: &Attempt,
         claim: Uuid,
         now: Timestamp,
     ) -> DeliveryReport {
         let succeeded = attempt.succeeded();
-        let gone = attempt.is_gone();
+        let patience = self.parts.settings.patience_ms;
+        let disables = if succeeded {
+            None
+        } else if attempt.is_gone() {
+            Some(DisabledReason::Gone)
+        } else {
+            let hopeless = target
+                .failing_since
+                .is_some_and(|since| now.since(since) >= patience);
+            hopeless.then_some(DisabledReason::Failing)
+        };
         let asked = attempt
             .retry_after
             .map(|asked| i64::try_from(asked.as_millis()).unwrap_or(i64::MAX));
@@ -290,7 +304,7 @@ impl Dispatcher {
         let roll = random
             .first_chunk::<8>()
             .map_or(0, |bytes| u64::from_be_bytes(*bytes));
-        let next = if succeeded || gone {
+        let next = if succeeded || disables == Some(DisabledReason::Gone) {
             None
         } else {
             let at = self.parts.settings.schedule.next(taken.step, now, roll, asked);
@@ -311,7 +325,7 @@ impl Dispatcher {
             response_body: attempt.response_body.clone(),
             error: attempt.error.map(str::to_owned),
             next,
-            gone,
+            disables,
         }
     }
 }

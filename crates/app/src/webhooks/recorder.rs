@@ -25,9 +25,8 @@ pub(super) async fn run(parts: Arc<WebhookParts>, mut reports: mpsc::Receiver<De
 }
 
 async fn record(parts: &WebhookParts, batch: &[DeliveryReport]) {
-    let patience = parts.settings.patience_ms;
     for _ in 0..MAX_TRIES {
-        match parts.store.record_deliveries(batch, patience).await {
+        match parts.store.record_deliveries(batch).await {
             Ok(recorded) => {
                 let sent = u64::try_from(batch.len()).unwrap_or(u64::MAX);
                 if recorded < sent {

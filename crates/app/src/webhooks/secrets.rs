@@ -107,9 +107,10 @@ impl SecretBox {
             if sealed.expires_at.is_some_and(|at| at <= now.millis()) {
                 continue;
             }
-            match self.open(endpoint, &sealed) {
-                Some(secret) => live.push(secret),
-                None => tracing::warn!(%endpoint, "a webhook secret cannot be opened: rotate it"),
+            if let Some(secret) = self.open(endpoint, &sealed) {
+                live.push(secret);
+            } else {
+                tracing::warn!(%endpoint, "a webhook secret cannot be opened: rotate it");
             }
         }
         Ok(live)

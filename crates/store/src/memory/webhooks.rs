@@ -129,11 +129,7 @@ impl WebhookDeliveries for MemoryStore {
         Ok(Vec::new())
     }
 
-    async fn record_deliveries(
-        &self,
-        _reports: &[DeliveryReport],
-        _patience_ms: i64,
-    ) -> Result<u64, StoreError> {
+    async fn record_deliveries(&self, _reports: &[DeliveryReport]) -> Result<u64, StoreError> {
         Err(needs_a_database())
     }
 

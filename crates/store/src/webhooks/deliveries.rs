@@ -137,50 +137,48 @@ fn next_statement(report: &DeliveryReport, next: NextAttempt, share: &str) -> St
 struct Health {
     failed_at: Option<Timestamp>,
     succeeded: bool,
-    gone_at: Option<Timestamp>,
+    disables: Option<(DisabledReason, Timestamp)>,
 }
 
-fn health_statements(
-    tenant: TenantId,
-    endpoint: WebhookEndpointId,
-    health: &Health,
-    patience_ms: i64,
-) -> Vec<Statement> {
-    let mut statements = Vec::new();
-    if health.succeeded {
-        statements.push(Statement::new(
-            "UPDATE webhook_endpoints SET failing_since = NULL
-             WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND failing_since IS NOT NULL",
-            endpoint_params(tenant, endpoint),
-        ));
-    } else if let Some(at) = health.failed_at {
-        let mut params = endpoint_params(tenant, endpoint);
-        params.push(Param::from(at.millis()));
-        statements.push(Statement::new(
-            "UPDATE webhook_endpoints SET failing_since = $4
-             WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND failing_since IS NULL",
-            params,
-        ));
-        let mut params = endpoint_params(tenant, endpoint);
-        params.extend(params![
-            DisabledReason::Failing.code(),
-            at.millis(),
-            at.plus_millis(patience_ms.saturating_neg()).millis(),
-        ]);
-        statements.push(Statement::new(
-            "UPDATE webhook_endpoints SET enabled = 0, disabled_reason = $4, disabled_at = $5
-             WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND enabled = 1 AND failing_since <= $6",
-            params,
-        ));
-        if health.gone_at.is_none() {
-            statements.push(cancel_pending(tenant, endpoint, at));
+impl Health {
+    fn add(&mut self, report: &DeliveryReport) {
+        self.succeeded |= report.succeeded;
+        if !report.succeeded {
+            self.failed_at = self.failed_at.max(Some(report.finished_at));
+        }
+        if let Some(reason) = report.disables {
+            self.disables = Some((reason, report.finished_at));
         }
     }
-    if let Some(at) = health.gone_at {
-        statements.push(disable(tenant, endpoint, DisabledReason::Gone, at));
-        statements.push(cancel_pending(tenant, endpoint, at));
+
+    fn statements(&self, tenant: TenantId, endpoint: WebhookEndpointId) -> Vec<Statement> {
+        let mut statements = Vec::new();
+        if self.succeeded {
+            statements.push(Statement::new(
+                "UPDATE webhook_endpoints SET failing_since = NULL
+                 WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND failing_since IS NOT NULL",
+                endpoint_params(tenant, endpoint),
+            ));
+        } else if let Some(at) = self.failed_at {
+            let mut params = endpoint_params(tenant, endpoint);
+            params.push(Param::from(at.millis()));
+            statements.push(Statement::new(
+                "UPDATE webhook_endpoints SET failing_since = $4
+                 WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND failing_since IS NULL",
+                params,
+            ));
+        }
+        match self.disables {
+            None => {}
+            // One success among them says that it does not only fail.
+            Some((DisabledReason::Failing, _)) if self.succeeded => {}
+            Some((reason, at)) => {
+                statements.push(disable(tenant, endpoint, reason, at));
+                statements.push(cancel_pending(tenant, endpoint, at));
+            }
+        }
+        statements
     }
-    statements
 }
 
 #[async_trait]
@@ -254,7 +252,7 @@ impl<S: Sql> WebhookDeliveries for S {
             return Ok(Vec::new());
         }
         // One probe of the index for each endpoint in use, however much waits.
-        let sql = "SELECT w.tenant_id, w.endpoint_id, w.url, w.secrets FROM webhook_endpoints w
+        let sql = "SELECT w.tenant_id, w.endpoint_id, w.url, w.secrets, w.failing_since FROM webhook_endpoints w
                    WHERE w.enabled = 1 AND EXISTS (SELECT 1 FROM webhook_deliveries d
                        WHERE d.bucket = w.bucket AND d.tenant_id = w.tenant_id AND d.endpoint_id = w.endpoint_id
                            AND d.status = 0 AND d.scheduled_at <= $1)
@@ -265,6 +263,7 @@ impl<S: Sql> WebhookDeliveries for S {
                 id: WebhookEndpointId(row.uuid(1)?),
                 url: row.text(2)?.to_owned(),
                 secrets: row.text(3)?.to_owned(),
+                failing_since: rows::opt_instant(row, 4)?,
             })
         };
         self.query(sql, params![now.millis()])
@@ -296,39 +295,28 @@ impl<S: Sql> WebhookDeliveries for S {
         found.iter().map(claimed).collect()
     }
 
-    async fn record_deliveries(
-        &self,
-        reports: &[DeliveryReport],
-        patience_ms: i64,
-    ) -> Result<u64, StoreError> {
-        let mut ends = Vec::with_capacity(reports.len());
-        let mut nexts = Vec::new();
+    async fn record_deliveries(&self, reports: &[DeliveryReport]) -> Result<u64, StoreError> {
+        let mut statements: Vec<Statement> = reports.iter().map(end_statement).collect();
         let mut health: BTreeMap<(TenantId, WebhookEndpointId), Health> = BTreeMap::new();
         for report in reports {
-            ends.push(end_statement(report));
-            if let Some(next) = report.next {
-                nexts.push(next_statement(report, next, self.share_w()));
-            }
-            let of = health.entry((report.tenant, report.endpoint)).or_default();
-            of.succeeded |= report.succeeded;
-            if !report.succeeded {
-                of.failed_at = of.failed_at.max(Some(report.finished_at));
-            }
-            if report.gone {
-                of.gone_at = Some(report.finished_at);
-            }
+            health
+                .entry((report.tenant, report.endpoint))
+                .or_default()
+                .add(report);
         }
-        let count = ends.len();
-        let mut statements = ends;
         for ((tenant, endpoint), health) in health {
-            statements.extend(health_statements(tenant, endpoint, &health, patience_ms));
+            statements.extend(health.statements(tenant, endpoint));
         }
-        statements.extend(nexts);
+        for report in reports {
+            statements.extend(
+                report
+                    .next
+                    .map(|next| next_statement(report, next, self.share_w())),
+            );
+        }
         let touched = self.write_beside(statements).await?.unwrap_or_default();
-        Ok(touched
-            .iter()
-            .take(count)
-            .fold(0, |sum, rows| sum.saturating_add(*rows)))
+        let ended = touched.iter().take(reports.len());
+        Ok(ended.fold(0, |sum, rows| sum.saturating_add(*rows)))
     }
 
     async fn recover_deliveries(

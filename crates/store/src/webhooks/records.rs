@@ -108,6 +108,8 @@ pub struct DueEndpoint {
     pub url: String,
     /// Its secrets, sealed, as JSON.
     pub secrets: String,
+    /// When the first of its latest, unbroken failures was.
+    pub failing_since: Option<Timestamp>,
 }
 
 /// How many attempts of one endpoint may be taken.
@@ -163,8 +165,8 @@ pub struct DeliveryReport {
     pub error: Option<String>,
     /// The attempt that follows.
     pub next: Option<NextAttempt>,
-    /// Whether the destination wants no more events, ever.
-    pub gone: bool,
+    /// Why the endpoint goes out of use, if this attempt failed for good reason; `Failing` only if it still fails.
+    pub disables: Option<DisabledReason>,
 }
 
 /// The attempt that follows a failed one.

@@ -98,12 +98,12 @@ fn report(taken: &ClaimedDelivery, claim: Uuid, succeeded: bool, at: Timestamp) 
             step: taken.step + 1,
             at: at.plus_millis(5000),
         }),
-        gone: false,
+        disables: None,
     }
 }
 
 async fn record(world: &World, reports: &[DeliveryReport]) -> u64 {
-    world.store.record_deliveries(reports, PATIENCE_MS).await.unwrap()
+    world.store.record_deliveries(reports).await.unwrap()
 }
 
 async fn deliveries(world: &World, tenant: TenantId, seq: i64) -> Vec<DeliveryRow> {
@@ -408,6 +408,7 @@ pub(crate) async fn days_of_failures_disable(world: &World) {
         let mut reports: Vec<_> = taken.iter().map(|d| report(d, under, succeeds, now)).collect();
         for report in &mut reports {
             report.next = None;
+            report.disables = disabled.then_some(DisabledReason::Failing);
         }
         assert_eq!(record(world, &reports).await, 1);
         assert_eq!(find().await.disabled.is_some(), disabled, "{later}");
@@ -422,7 +423,7 @@ pub(crate) async fn days_of_failures_disable(world: &World) {
     fan_out(world).await;
     let (under, taken) = claim(world, now, 1).await;
     let mut report = report(&taken[0], under, false, now);
-    (report.gone, report.next) = (true, None);
+    (report.disables, report.next) = (Some(DisabledReason::Gone), None);
     record(world, &[report]).await;
     let found = world
         .store
