@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::time::Timestamp;
+use crate::time::{Day, Timestamp};
 
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -76,6 +76,10 @@ uuid_id!(
     /// An end-user token, its `jti`.
     TokenId
 );
+uuid_id!(
+    /// A day of a provider whose metered and billed cost differ.
+    DriftId
+);
 
 impl TenantId {
     /// The distribution bucket, 0..=255: a stable hash of the id, first column of every key.
@@ -114,6 +118,18 @@ impl RefundId {
     /// The id of a refund that was made at the processor, which calls it `reference`.
     pub fn derive(tenant: TenantId, reference: &str) -> Self {
         Self(derive_v8(&[b"refund", tenant.0.as_bytes(), reference.as_bytes()]))
+    }
+}
+
+impl DriftId {
+    /// The id of the drift of `provider` on `day`: a window has one for good.
+    pub fn derive(tenant: TenantId, provider: &str, day: Day) -> Self {
+        Self(derive_v8(&[
+            b"usage drift",
+            tenant.0.as_bytes(),
+            provider.as_bytes(),
+            &day.number().to_be_bytes(),
+        ]))
     }
 }
 
