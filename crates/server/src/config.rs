@@ -8,6 +8,7 @@ use figment::error::Kind;
 use figment::providers::{Env, Format, Toml};
 use serde::Deserialize;
 use serde_json::Value;
+use turnpike_core::ledger::drift::DriftThreshold;
 use turnpike_core::ledger::hold::StreamSettlement;
 use turnpike_core::money::Micros;
 use turnpike_core::pricing::EndpointPrice;
@@ -29,6 +30,7 @@ pub(crate) struct Config {
     pub(crate) calls: CallsConfig,
     pub(crate) tokens: TokensConfig,
     pub(crate) processor: ProcessorConfig,
+    pub(crate) drift: DriftConfig,
     pub(crate) limits: LimitsConfig,
     pub(crate) telemetry: TelemetryConfig,
     #[serde(default)]
@@ -153,6 +155,24 @@ impl ProcessorConfig {
             .validate()
             .map_err(|error| ConfigError(format!("processor: {error}")))?;
         Ok(rules)
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DriftConfig {
+    threshold_bps: u32,
+    threshold_usd: Micros,
+    pub(crate) interval_secs: u64,
+}
+
+impl DriftConfig {
+    /// From which difference on workspaces are told.
+    pub(crate) const fn threshold(&self) -> DriftThreshold {
+        DriftThreshold {
+            bps: self.threshold_bps,
+            usd: self.threshold_usd,
+        }
     }
 }
 
@@ -324,6 +344,9 @@ impl Config {
             return wrong("tokens.publish_lead_secs must be 10 to 3600, rotate_days 0 or more");
         }
         self.processor.quote_rules()?;
+        if self.drift.threshold_bps > 10_000 || self.drift.threshold_usd.is_negative() {
+            return wrong("drift.threshold_bps must be 0 to 10000, threshold_usd 0 or more");
+        }
         if self.store.queue == 0
             || self.store.max_batch == 0
             || self.store.lanes == 0

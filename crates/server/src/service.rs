@@ -12,7 +12,7 @@ use turnpike_app::providers::{ModelEntry, ProviderEntry, Shelf, ToolEntry};
 use turnpike_app::reads::Reader;
 use turnpike_app::tokens::{KeyVault, VaultSettings};
 use turnpike_app::topups::{TopupDesk, TopupSettings};
-use turnpike_app::{AppSettings, Authenticator, CallDesk, EndUserDesk, Engine, Environment};
+use turnpike_app::{AppSettings, Authenticator, CallDesk, DriftDesk, EndUserDesk, Engine, Environment};
 use turnpike_core::access::KeyPepper;
 use turnpike_store::{PostgresOptions, PostgresStore, PriceRow, SqliteOptions, SqliteStore, Store};
 use turnpike_upstream::processor::{BuiltinProcessor, Processor, StripeProcessor, StripeSettings};
@@ -67,6 +67,7 @@ pub(crate) struct Service {
     pub(crate) limits: RateLimits<LimitKey>,
     pub(crate) vault: Arc<KeyVault>,
     pub(crate) topups: TopupDesk,
+    pub(crate) drift: Arc<DriftDesk>,
     /// The built-in processor, when it is the one in use.
     pub(crate) builtin: Option<Arc<BuiltinProcessor>>,
 }
@@ -111,6 +112,7 @@ impl Service {
         let topups = TopupDesk::new(store.clone(), environment.clone(), processor, topup_settings);
         let vault = vault(&config, &pepper, store.clone(), environment.clone());
         vault.refresh().await?;
+        let drift = drift_desk(&config, store.clone(), environment.clone());
         let mints = config.limits.token_mints_per_minute;
         let engine = Arc::new(Engine::new(store.clone(), environment.clone(), settings));
         Ok(Self {
@@ -123,7 +125,9 @@ impl Service {
                 pepper.clone(),
                 brand.clone(),
                 vault.clone(),
+                drift.clone(),
             ),
+            drift,
             authenticator: Authenticator::new(store.clone(), pepper, brand, vault.clone()),
             vault,
             topups,
@@ -207,6 +211,15 @@ pub(crate) fn vault(
         rotate_after_ms: config.tokens.rotate_days.saturating_mul(86_400_000),
     };
     Arc::new(KeyVault::new(store, environment, settings))
+}
+
+/// The use cases of usage drift.
+pub(crate) fn drift_desk(
+    config: &Config,
+    store: Arc<dyn Store>,
+    environment: Arc<dyn Environment>,
+) -> Arc<DriftDesk> {
+    Arc::new(DriftDesk::new(store, environment, config.drift.threshold()))
 }
 
 /// Opens the configured store.
