@@ -464,6 +464,27 @@ mod tests {
     }
 
     #[test]
+    fn a_drift_threshold_has_its_bounds() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("t.toml");
+        let load = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            Config::load(Some(&file), false)
+        };
+        let threshold = load("").unwrap().drift.threshold();
+        assert_eq!((threshold.bps, threshold.usd), (100, Micros::new(1_000_000)));
+        let zero = load("[drift]\nthreshold_bps = 0\nthreshold_usd = \"0\"\n");
+        assert_eq!(zero.unwrap().drift.threshold().bps, 0);
+        for wrong in [
+            "threshold_bps = 10001",
+            "threshold_usd = \"-1\"",
+            "threshold_usd = 1",
+        ] {
+            assert!(load(&format!("[drift]\n{wrong}\n")).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn a_secret_does_not_print() {
         assert_eq!(
             format!("{:?}", SecretSource::Plain("canary".to_owned())),

@@ -35,6 +35,33 @@ fn day_params(day: Day) -> Vec<Param> {
     ]
 }
 
+// SQLite joins in the order of a CROSS JOIN: a range of each workspace's ids, instead of every row there is.
+
+fn day_costs_sql(of_tenant: bool) -> String {
+    let narrowed = if of_tenant {
+        "AND t.bucket = $6 AND t.tenant_id = $7"
+    } else {
+        ""
+    };
+    format!(
+        "SELECT t.tenant_id,
+                CAST(SUM(CASE WHEN h.state = 1 THEN h.charged - h.refunded - h.margin ELSE 0 END) AS BIGINT),
+                CAST(SUM(h.loss) AS BIGINT)
+         FROM tenants t CROSS JOIN holds h
+         WHERE h.bucket = t.bucket AND h.tenant_id = t.tenant_id AND h.call_id >= $1 AND h.call_id < $2
+             AND h.created_at >= $3 AND h.created_at < $4 AND h.provider = $5 {narrowed}
+         GROUP BY t.tenant_id ORDER BY t.tenant_id"
+    )
+}
+
+const DAY_LOSSES: &str = "SELECT t.tenant_id, d.provider
+    FROM tenants t CROSS JOIN drifts d CROSS JOIN holds h
+    WHERE d.bucket = t.bucket AND d.tenant_id = t.tenant_id AND d.call_id >= $1 AND d.call_id < $2 AND d.loss > 0
+        AND h.bucket = d.bucket AND h.tenant_id = d.tenant_id AND h.call_id = d.call_id
+        AND h.created_at >= $3 AND h.created_at < $4
+    GROUP BY t.tenant_id, d.provider HAVING CAST(SUM(d.loss) AS BIGINT) >= $5
+    ORDER BY t.tenant_id, d.provider";
+
 #[async_trait]
 impl<S: Sql> Drifts for S {
     async fn day_costs(
@@ -45,20 +72,10 @@ impl<S: Sql> Drifts for S {
     ) -> Result<Vec<DayCosts>, StoreError> {
         let mut params = day_params(day);
         params.push(Param::from(provider));
-        let mut narrowed = "";
         if let Some(tenant) = tenant {
             params.extend(rows::tenant_params(tenant));
-            narrowed = "AND t.bucket = $6 AND t.tenant_id = $7";
         }
-        let sql = format!(
-            "SELECT t.tenant_id,
-                    CAST(SUM(CASE WHEN h.state = 1 THEN h.charged - h.refunded - h.margin ELSE 0 END) AS BIGINT),
-                    CAST(SUM(h.loss) AS BIGINT)
-             FROM tenants t JOIN holds h ON h.bucket = t.bucket AND h.tenant_id = t.tenant_id
-             WHERE h.call_id >= $1 AND h.call_id < $2 AND h.created_at >= $3 AND h.created_at < $4
-                 AND h.provider = $5 {narrowed}
-             GROUP BY t.tenant_id ORDER BY t.tenant_id"
-        );
+        let sql = day_costs_sql(tenant.is_some());
         let costs = |row: &Row| {
             Ok(DayCosts {
                 tenant: TenantId(row.uuid(0)?),
@@ -74,17 +91,10 @@ impl<S: Sql> Drifts for S {
         day: Day,
         at_least: Micros,
     ) -> Result<Vec<(TenantId, String)>, StoreError> {
-        let sql = "SELECT t.tenant_id, d.provider
-             FROM tenants t
-             JOIN drifts d ON d.bucket = t.bucket AND d.tenant_id = t.tenant_id
-             JOIN holds h ON h.bucket = d.bucket AND h.tenant_id = d.tenant_id AND h.call_id = d.call_id
-             WHERE d.call_id >= $1 AND d.call_id < $2 AND h.created_at >= $3 AND h.created_at < $4 AND d.loss > 0
-             GROUP BY t.tenant_id, d.provider HAVING CAST(SUM(d.loss) AS BIGINT) >= $5
-             ORDER BY t.tenant_id, d.provider";
         let mut params = day_params(day);
         params.push(Param::from(at_least.get()));
         let lost = |row: &Row| Ok((TenantId(row.uuid(0)?), row.text(1)?.to_owned()));
-        self.query(sql, params).await?.iter().map(lost).collect()
+        self.query(DAY_LOSSES, params).await?.iter().map(lost).collect()
     }
 
     async fn list_open_drifts(&self) -> Result<Vec<(DriftKey, DriftWindow)>, StoreError> {
@@ -182,4 +192,47 @@ fn import(row: &Row) -> Result<DriftImport, StoreError> {
         source: row.text(3)?.to_owned(),
         imported_at: rows::instant(row, 4)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_days_calls_are_found_by_a_range_of_ids() {
+        let connection = rusqlite::Connection::open_in_memory().unwrap();
+        for migration in crate::migrate::SQLITE {
+            connection.execute_batch(migration.sql).unwrap();
+        }
+        for (sql, table) in [
+            (day_costs_sql(false), "h"),
+            (day_costs_sql(true), "h"),
+            (DAY_LOSSES.to_owned(), "d"),
+        ] {
+            let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            let count = explain.parameter_count();
+            let plan: Vec<String> = explain
+                .query_map(rusqlite::params_from_iter(vec![0; count]), |row| row.get(3))
+                .unwrap()
+                .collect::<Result<_, _>>()
+                .unwrap();
+            let by_range = format!("SEARCH {table} USING PRIMARY KEY");
+            let by_range =
+                |line: &String| line.starts_with(&by_range) && line.contains("call_id>? AND call_id<?");
+            assert!(plan.iter().any(by_range), "{plan:?}");
+            let scans = plan
+                .iter()
+                .filter(|line| line.starts_with("SCAN ") && *line != "SCAN t");
+            assert_eq!(scans.count(), 0, "{plan:?}");
+        }
+    }
+
+    #[test]
+    fn the_smallest_id_of_an_instant_is_below_every_id_of_it() {
+        let at = Timestamp::from_millis(1_790_000_000_000);
+        let made =
+            |millis, random| uuid::Builder::from_unix_timestamp_millis(millis, &[random; 10]).into_uuid();
+        assert!(first_id(at) < made(1_790_000_000_000, 0));
+        assert!(first_id(at) > made(1_789_999_999_999, 255));
+    }
 }

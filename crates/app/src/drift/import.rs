@@ -62,6 +62,12 @@ impl DriftDesk {
             known |= invoice.known;
             days.push(verdict(import, &invoice, told, today));
         }
+        // An older day that drifts may be over already by what was imported before.
+        if !costs.dry_run
+            && let Some(latest) = pass.invoice_of(&costs.provider, today.previous()).await?
+        {
+            pass.judge(&latest).await?;
+        }
         let mut warnings = Vec::new();
         if !known {
             warnings.push(format!(

@@ -1,5 +1,6 @@
 //! One pass: measures days and submits what they show. The ledger decides what is told.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::StreamExt as _;
@@ -19,19 +20,17 @@ const AT_ONCE: usize = 32;
 
 /// A day of a provider with an invoice, all workspaces together.
 pub(super) struct Invoice {
-    day: Day,
     pub(super) total: DriftFigures,
     pub(super) drifts: bool,
     /// Whether any call of that day is known at all.
     pub(super) known: bool,
     /// Each workspace that has calls, with its share.
-    shares: Vec<(TenantId, DriftFigures)>,
+    shares: BTreeMap<TenantId, DriftFigures>,
 }
 
 impl Invoice {
     fn of(&self, tenant: TenantId) -> DriftFigures {
-        let share = self.shares.iter().find(|(of, _)| *of == tenant);
-        share.map(|(_, figures)| *figures).unwrap_or_default()
+        self.shares.get(&tenant).copied().unwrap_or_default()
     }
 }
 
@@ -83,7 +82,6 @@ impl<'a> Pass<'a> {
             (costs.tenant, figures)
         });
         Ok(Invoice {
-            day: import.day,
             total,
             drifts: self.desk.threshold.is_reached(&total),
             known: !costs.is_empty(),
@@ -146,47 +144,27 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// Looks whether drifts are over because yesterday agrees: they themselves, or the days before.
+    /// Looks whether drifts that the answers showed are over because yesterday agrees: they themselves, or the days
+    /// before. An invoice of yesterday says so when it is judged.
     pub(super) async fn close_old(&mut self) -> Result<(), AppError> {
         let yesterday = Day::of(self.now).previous();
         let mut reports = Vec::new();
-        let mut weighed: Vec<(Arc<str>, Option<Invoice>)> = Vec::new();
-        for (key, shown_by) in self.open.iter().filter(|(key, _)| key.day <= yesterday) {
-            let known = weighed.iter().position(|(provider, _)| *provider == key.provider);
-            let index = match known {
-                Some(index) => index,
-                None => {
-                    let invoice = match self.invoice_of(&key.provider, yesterday).await? {
-                        Some(import) => Some(self.weigh(&import).await?),
-                        None => None,
-                    };
-                    weighed.push((key.provider.clone(), invoice));
-                    weighed.len().saturating_sub(1)
-                }
-            };
-            let invoice = weighed.get(index).and_then(|(_, invoice)| invoice.as_ref());
-            let report = match invoice {
-                Some(invoice) => DriftReport {
-                    judged: invoice.total,
-                    evidence: DriftEvidence::Imported,
-                    ..self.own(&key.provider, (key.day, invoice.day), invoice.of(key.tenant))
-                },
-                // What an invoice has shown, the answers do not take back.
-                None if *shown_by == DriftEvidence::Imported => continue,
-                None => {
-                    let figures = self.reported(key.tenant, &key.provider, yesterday).await?;
-                    self.own(&key.provider, (key.day, yesterday), figures)
-                }
-            };
-            if !self.desk.threshold.is_reached(&report.judged) {
-                reports.push((key.tenant, report));
+        let shown_by_answers =
+            |(key, by): &&(DriftKey, DriftEvidence)| *by == DriftEvidence::Reported && key.day <= yesterday;
+        for (key, _) in self.open.iter().filter(shown_by_answers) {
+            if self.invoice_of(&key.provider, yesterday).await?.is_some() {
+                continue;
+            }
+            let figures = self.reported(key.tenant, &key.provider, yesterday).await?;
+            if !self.desk.threshold.is_reached(&figures) {
+                reports.push((key.tenant, self.own(&key.provider, (key.day, yesterday), figures)));
             }
         }
         self.tell(reports).await.map(drop)
     }
 
     /// The invoice that speaks for a whole day.
-    async fn invoice_of(&self, provider: &str, day: Day) -> Result<Option<DriftImport>, AppError> {
+    pub(super) async fn invoice_of(&self, provider: &str, day: Day) -> Result<Option<DriftImport>, AppError> {
         let found = self.desk.store.find_drift_import(provider, day).await?;
         Ok(found.filter(is_final))
     }

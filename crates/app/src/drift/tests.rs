@@ -358,6 +358,34 @@ async fn what_an_invoice_showed_ends_by_a_later_invoice_and_not_by_the_answers()
 }
 
 #[tokio::test]
+async fn an_older_invoice_that_comes_late_is_over_by_the_latest() {
+    let bench = Bench::new();
+    let tenant = bench.tenant().await;
+    for day in 0..2 {
+        bench.at(day, 5);
+        bench.call(tenant, 10_000_000, 0).await;
+    }
+    bench.at(2, 5);
+    bench.import(&[(1, 10_000_000)]).await;
+    assert_eq!(bench.import(&[(0, 12_000_000)]).await["days"][0]["detected"], 1);
+    assert_eq!(bench.told(tenant).await[1].1["resolution"], "agrees_again");
+    assert_eq!(bench.pass().await, (0, 0));
+}
+
+#[tokio::test]
+async fn what_the_answers_showed_ends_by_an_invoice_of_a_later_day() {
+    let bench = Bench::new();
+    let tenant = bench.tenant().await;
+    bench.call(tenant, 1_000_000, 5_000_000).await;
+    assert_eq!(bench.pass().await, (1, 0));
+    bench.at(1, 5);
+    bench.call(tenant, 1_000_000, 0).await;
+    bench.at(2, 1);
+    assert_eq!(bench.import(&[(1, 1_000_000)]).await["days"][0]["resolved"], 1);
+    assert_eq!(bench.told(tenant).await[1].1["resolution"], "agrees_again");
+}
+
+#[tokio::test]
 async fn an_invoice_speaks_instead_of_the_answers() {
     let bench = Bench::new();
     let tenant = bench.tenant().await;

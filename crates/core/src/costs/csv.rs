@@ -71,13 +71,13 @@ fn missing(names: &[&str]) -> CostsError {
 
 fn malformed(error: &::csv::Error) -> CostsError {
     let line = error.position().map(::csv::Position::line);
-    let message = match error.kind() {
-        ::csv::ErrorKind::UnequalLengths {
-            expected_len, len, ..
-        } => {
-            format!("{len} cells under {expected_len} columns")
-        }
-        _other => error.to_string(),
+    let message = if let ::csv::ErrorKind::UnequalLengths {
+        expected_len, len, ..
+    } = error.kind()
+    {
+        format!("{len} cells under {expected_len} columns")
+    } else {
+        error.to_string()
     };
     CostsError {
         line,

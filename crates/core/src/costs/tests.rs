@@ -1,5 +1,11 @@
 //! Exports as providers write them, and what is refused of them.
 
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::format_collect,
+    reason = "the expected sums are small, and files are put together in words"
+)]
+
 use proptest::prelude::*;
 
 use super::*;

@@ -26,7 +26,7 @@ pub(super) fn report(step: &mut Step<'_>, report: &DriftReport) -> Result<Outcom
         }
     }
     step.tenant()?;
-    let window = step.books.drift_windows.get(&key).cloned();
+    let window = step.books.drift_windows.get(&key).copied();
     let drifts = report.threshold.is_reached(&report.judged);
     let same_day = report.measured_day == report.day;
     let change = match window {
@@ -88,7 +88,7 @@ fn measure_again(
         figures: report.figures,
         bps: report.judged.bps(),
         threshold_bps: report.threshold.bps,
-        ..window.clone()
+        ..window
     };
     if now != window {
         step.books.drift_windows.put(key, now);

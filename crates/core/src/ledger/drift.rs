@@ -123,7 +123,7 @@ impl DriftThreshold {
 }
 
 /// A window that was told of.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DriftWindow {
     /// Where it stands.

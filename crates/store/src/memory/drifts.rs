@@ -90,14 +90,14 @@ impl Drifts for MemoryStore {
         let windows = state.books.drift_windows.iter();
         let mut open: Vec<_> = windows
             .filter(|(_, window)| window.state == DriftState::Detected)
-            .map(|(key, window)| (key.clone(), window.clone()))
+            .map(|(key, window)| (key.clone(), *window))
             .collect();
         open.sort_by(|(a, _), (b, _)| (a.day, a.tenant, &a.provider).cmp(&(b.day, b.tenant, &b.provider)));
         Ok(open)
     }
 
     async fn find_drift(&self, key: &DriftKey) -> Result<Option<DriftWindow>, StoreError> {
-        Ok(self.state().books.drift_windows.get(key).cloned())
+        Ok(self.state().books.drift_windows.get(key).copied())
     }
 
     async fn put_drift_imports(&self, imports: &[DriftImport]) -> Result<(), StoreError> {

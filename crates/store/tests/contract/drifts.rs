@@ -183,10 +183,10 @@ async fn tell(world: &World, tenant: TenantId, report: &DriftReport) -> DriftCha
     let told = world
         .run(tenant, Action::DriftReport(Box::new(report.clone())))
         .await;
-    match told.unwrap() {
-        Outcome::Drift(change) => change,
-        other => panic!("{other:?}"),
-    }
+    let Outcome::Drift(change) = told.unwrap() else {
+        panic!("a report was answered by another outcome")
+    };
+    change
 }
 
 /// How often a tenant was told of a drift, and of its end.

@@ -23,28 +23,29 @@ fn figures(metered: i64, provider: i64) -> DriftFigures {
     }
 }
 
+fn measured(day: Day, evidence: DriftEvidence, metered: i64, provider: i64) -> DriftReport {
+    DriftReport {
+        provider: "openai".into(),
+        day,
+        measured_day: day,
+        figures: figures(metered, provider),
+        judged: figures(metered, provider),
+        evidence,
+        threshold: THRESHOLD,
+    }
+}
+
 impl Bench {
     fn today(&self) -> Day {
         Day::of(self.at)
     }
 
-    fn measured(&self, day: Day, evidence: DriftEvidence, metered: i64, provider: i64) -> DriftReport {
-        DriftReport {
-            provider: "openai".into(),
-            day,
-            measured_day: day,
-            figures: figures(metered, provider),
-            judged: figures(metered, provider),
-            evidence,
-            threshold: THRESHOLD,
-        }
-    }
-
     fn drift(&mut self, report: DriftReport) -> DriftChange {
-        match self.run(Action::DriftReport(Box::new(report))).unwrap() {
-            Outcome::Drift(change) => change,
-            other => panic!("{other:?}"),
-        }
+        let outcome = self.run(Action::DriftReport(Box::new(report))).unwrap();
+        let Outcome::Drift(change) = outcome else {
+            panic!("{outcome:?}")
+        };
+        change
     }
 
     fn window(&self, day: Day) -> DriftWindow {
@@ -53,7 +54,7 @@ impl Bench {
             provider: "openai".into(),
             day,
         };
-        self.books.drift_windows.get(&key).unwrap().clone()
+        *self.books.drift_windows.get(&key).unwrap()
     }
 
     fn windows_told(&self) -> (usize, usize) {
@@ -96,11 +97,11 @@ fn a_window_is_told_of_once_and_resolved_once() {
     let mut bench = Bench::new();
     let day = bench.today();
     assert_eq!(
-        bench.drift(bench.measured(day, Reported, 1_000_000, 1_500_000)),
+        bench.drift(measured(day, Reported, 1_000_000, 1_500_000)),
         Unchanged
     );
     assert_eq!(
-        bench.drift(bench.measured(day, Reported, 1_000_000, 10_000_000)),
+        bench.drift(measured(day, Reported, 1_000_000, 10_000_000)),
         Detected
     );
     let detected = bench.last(EventType::UsageDriftDetected);
@@ -115,11 +116,11 @@ fn a_window_is_told_of_once_and_resolved_once() {
     );
     // It goes on and the figures are kept; while the day runs, more that is metered well ends nothing.
     assert_eq!(
-        bench.drift(bench.measured(day, Reported, 2_000_000, 12_000_000)),
+        bench.drift(measured(day, Reported, 2_000_000, 12_000_000)),
         Unchanged
     );
     assert_eq!(bench.window(day).figures, figures(2_000_000, 12_000_000));
-    let diluted = bench.measured(day, Reported, 2_000_000_000, 2_010_000_000);
+    let diluted = measured(day, Reported, 2_000_000_000, 2_010_000_000);
     assert_eq!(bench.drift(diluted.clone()), Unchanged);
     bench.at = day.end();
     assert_eq!(bench.drift(diluted.clone()), Resolved);
@@ -142,8 +143,8 @@ fn a_window_is_told_of_once_and_resolved_once() {
     );
     for again in [
         diluted,
-        bench.measured(day, Reported, 0, 50_000_000),
-        bench.measured(day, Imported, 0, 50_000_000),
+        measured(day, Reported, 0, 50_000_000),
+        measured(day, Imported, 0, 50_000_000),
     ] {
         assert_eq!(bench.drift(again), Unchanged);
     }
@@ -154,12 +155,12 @@ fn a_window_is_told_of_once_and_resolved_once() {
 fn a_later_day_that_agrees_ends_a_drift() {
     let mut bench = Bench::new();
     let day = bench.today();
-    bench.drift(bench.measured(day, Reported, 1_000_000, 10_000_000));
+    bench.drift(measured(day, Reported, 1_000_000, 10_000_000));
     let later = |measured_day: Day, evidence, metered, provider| DriftReport {
         measured_day,
         figures: figures(metered, provider),
         judged: figures(metered, provider),
-        ..bench_report(day, evidence)
+        ..measured(day, evidence, 0, 0)
     };
     // Not over yet; nothing metered; drifts too.
     assert_eq!(bench.drift(later(day.next(), Reported, 5, 5)), Unchanged);
@@ -189,22 +190,10 @@ fn a_later_day_that_agrees_ends_a_drift() {
     assert_eq!(bench.drift(other), Unchanged);
     let earlier = DriftReport {
         measured_day: day.previous(),
-        ..bench_report(day, Reported)
+        ..measured(day, Reported, 0, 0)
     };
     assert!(bench.run(Action::DriftReport(Box::new(earlier))).is_err());
     assert_eq!(bench.windows_told(), (1, 1));
-}
-
-fn bench_report(day: Day, evidence: DriftEvidence) -> DriftReport {
-    DriftReport {
-        provider: "openai".into(),
-        day,
-        measured_day: day,
-        figures: figures(0, 0),
-        judged: figures(0, 0),
-        evidence,
-        threshold: THRESHOLD,
-    }
 }
 
 #[test]
@@ -213,22 +202,22 @@ fn what_an_invoice_shows_only_an_invoice_takes_back() {
     let day = bench.today();
     bench.at = day.next().end();
     assert_eq!(
-        bench.drift(bench.measured(day, Imported, 10_000_000, 12_000_000)),
+        bench.drift(measured(day, Imported, 10_000_000, 12_000_000)),
         Detected
     );
     // The usage in the answers cannot know that the price is wrong.
     assert_eq!(
-        bench.drift(bench.measured(day, Reported, 10_000_000, 10_000_000)),
+        bench.drift(measured(day, Reported, 10_000_000, 10_000_000)),
         Unchanged
     );
     assert_eq!(
-        bench.drift(bench.measured(day, Reported, 10_000_000, 15_000_000)),
+        bench.drift(measured(day, Reported, 10_000_000, 15_000_000)),
         Unchanged
     );
     assert_eq!(bench.window(day).figures, figures(10_000_000, 12_000_000));
     let next = DriftReport {
         measured_day: day.next(),
-        ..bench.measured(day, Reported, 10_000_000, 10_000_000)
+        ..measured(day, Reported, 10_000_000, 10_000_000)
     };
     assert_eq!(bench.drift(next.clone()), Unchanged);
     let invoiced = DriftReport {
@@ -243,9 +232,9 @@ fn what_an_invoice_shows_only_an_invoice_takes_back() {
 fn an_invoice_ends_what_the_answers_showed_even_today() {
     let mut bench = Bench::new();
     let day = bench.today();
-    bench.drift(bench.measured(day, Reported, 1_000_000, 10_000_000));
+    bench.drift(measured(day, Reported, 1_000_000, 10_000_000));
     assert_eq!(
-        bench.drift(bench.measured(day, Imported, 1_000_000, 1_000_000)),
+        bench.drift(measured(day, Imported, 1_000_000, 1_000_000)),
         Resolved
     );
     assert_eq!(bench.window(day).resolution, Some(DriftResolution::Corrected));
@@ -258,7 +247,7 @@ fn the_threshold_is_for_what_is_judged_and_the_event_tells_of_the_tenant() {
     let report = DriftReport {
         figures: figures(10, 11),
         judged: figures(100_000_000, 110_000_000),
-        ..bench.measured(day, Imported, 0, 0)
+        ..measured(day, Imported, 0, 0)
     };
     assert_eq!(bench.drift(report), Detected);
     let told = bench.last(EventType::UsageDriftDetected);
@@ -266,7 +255,7 @@ fn the_threshold_is_for_what_is_judged_and_the_event_tells_of_the_tenant() {
         (&told["driftUsd"], &told["driftBps"]),
         (&serde_json::json!("0.000001"), &serde_json::json!(1000))
     );
-    let negative = bench.measured(day, Imported, -1, 0);
+    let negative = measured(day, Imported, -1, 0);
     assert_eq!(
         bench.run(Action::DriftReport(Box::new(negative))),
         Err(Rejection::NotPositive)
@@ -331,7 +320,7 @@ proptest! {
         for one in all {
             let day = Day::new(first.number() + one.day);
             let evidence = if one.imported { Imported } else { Reported };
-            let mut report = bench.measured(day, evidence, one.metered, one.provider);
+            let mut report = measured(day, evidence, one.metered, one.provider);
             report.measured_day = Day::new(day.number() + one.later);
             let before = bench.windows_told();
             let result = bench.run(Action::DriftReport(Box::new(report)));
