@@ -7,7 +7,7 @@ use sha2::Sha256;
 use zeroize::Zeroizing;
 
 /// Bytes of the nonce of a sealed secret; long enough to be drawn at random.
-pub(crate) const NONCE_BYTES: usize = 24;
+pub const NONCE_BYTES: usize = 24;
 /// First byte of a sealed secret.
 const VERSION: u8 = 1;
 

@@ -65,6 +65,9 @@ pub(crate) enum CommandLine {
     /// Model prices.
     #[command(subcommand)]
     Prices(PricesCommand),
+    /// What providers say their days cost, against what was metered.
+    #[command(subcommand)]
+    Drift(DriftCommand),
     /// Keys that sign end users' tokens.
     #[command(subcommand)]
     SigningKey(SigningKeyCommand),
@@ -230,6 +233,21 @@ pub(crate) enum PricesCommand {
         /// Only models of this provider.
         #[arg(long)]
         provider: Option<String>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DriftCommand {
+    /// Compare a provider's invoice or usage export with the ledger, and tell workspaces of a difference: CSV,
+    /// JSON lines or OpenAI's organization costs.
+    Import {
+        file: PathBuf,
+        /// Its id in the configuration.
+        #[arg(long)]
+        provider: String,
+        /// Compare only: keep nothing, tell nobody.
+        #[arg(long)]
+        dry_run: bool,
     },
 }
 

@@ -14,7 +14,7 @@ use turnpike_app::reads::Reader;
 use turnpike_app::tokens::{KeyVault, VaultSettings};
 use turnpike_app::topups::{TopupDesk, TopupSettings};
 use turnpike_app::webhooks::{Dispatcher, SecretBox, WebhookDesk, WebhookParts};
-use turnpike_app::{AppSettings, Authenticator, CallDesk, EndUserDesk, Engine, Environment};
+use turnpike_app::{AppSettings, Authenticator, CallDesk, DriftDesk, EndUserDesk, Engine, Environment};
 use turnpike_core::access::KeyPepper;
 use turnpike_store::{PostgresOptions, PostgresStore, PriceRow, SqliteOptions, SqliteStore, Store};
 use turnpike_upstream::processor::{BuiltinProcessor, Processor, StripeProcessor, StripeSettings};
@@ -72,6 +72,7 @@ pub(crate) struct Service {
     pub(crate) topups: TopupDesk,
     pub(crate) webhooks: WebhookDesk,
     pub(crate) dispatcher: Arc<Dispatcher>,
+    pub(crate) drift: Arc<DriftDesk>,
     /// The built-in processor, when it is the one in use.
     pub(crate) builtin: Option<Arc<BuiltinProcessor>>,
 }
@@ -122,6 +123,7 @@ impl Service {
             store.clone(),
             environment.clone(),
         )?);
+        let drift = drift_desk(&config, store.clone(), environment.clone());
         let mints = config.limits.token_mints_per_minute;
         let engine = Arc::new(Engine::new(store.clone(), environment.clone(), settings));
         Ok(Self {
@@ -134,7 +136,9 @@ impl Service {
                 pepper.clone(),
                 brand.clone(),
                 vault.clone(),
+                drift.clone(),
             ),
+            drift,
             authenticator: Authenticator::new(store.clone(), pepper, brand, vault.clone()),
             vault,
             topups,
@@ -242,6 +246,15 @@ pub(crate) fn webhook_parts(
         secrets: SecretBox::new(&pepper.derive("webhook secrets"))?,
         settings,
     })
+}
+
+/// The use cases of usage drift.
+pub(crate) fn drift_desk(
+    config: &Config,
+    store: Arc<dyn Store>,
+    environment: Arc<dyn Environment>,
+) -> Arc<DriftDesk> {
+    Arc::new(DriftDesk::new(store, environment, config.drift.threshold()))
 }
 
 /// Opens the configured store.

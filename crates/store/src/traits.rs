@@ -7,18 +7,21 @@ use turnpike_core::ids::{
 };
 use turnpike_core::ledger::audit::AuditReport;
 use turnpike_core::ledger::command::StoredOutcome;
+use turnpike_core::ledger::drift::{DriftKey, DriftWindow};
 use turnpike_core::ledger::hold::{Claim, ClaimKey};
 use turnpike_core::ledger::policy::EndUser;
 use turnpike_core::ledger::token::EndUserToken;
 use turnpike_core::ledger::topup::{AutoTopup, Topup};
 use turnpike_core::ledger::{Account, AccountKey, Command, Hold, Outcome, TenantStatus, Transfer};
-use turnpike_core::time::Timestamp;
+use turnpike_core::money::Micros;
+use turnpike_core::time::{Day, Timestamp};
 use uuid::Uuid;
 
 use crate::error::{StoreError, SubmitError};
 use crate::records::{
-    ApiKey, AuditRow, DriftRow, EndUserFilter, EntryFilter, EventRow, Member, OpenCalls, PriceRow,
-    SigningKeyRow, Tenant, TenantSettings, TopupFilter, UsageFilter, UsageGroup, UsageRow,
+    ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, Member,
+    OpenCalls, PriceRow, SigningKeyRow, Tenant, TenantSettings, TopupFilter, UsageFilter, UsageGroup,
+    UsageRow,
 };
 use crate::webhooks::{
     ClaimedDelivery, DeliveryReport, DeliveryRow, DueEndpoint, EndpointChange, EventFilter, FanOut, ReplayOf,
@@ -274,6 +277,36 @@ pub trait WebhookDeliveries: Send + Sync {
     ) -> Result<u64, StoreError>;
 }
 
+/// What providers' days cost by the ledger and by the providers themselves, and where the two differ.
+#[async_trait]
+pub trait Drifts: Send + Sync {
+    /// What calls of `provider` that began on `day` cost, by workspace, or of one workspace alone.
+    async fn day_costs(
+        &self,
+        provider: &str,
+        day: Day,
+        tenant: Option<TenantId>,
+    ) -> Result<Vec<DayCosts>, StoreError>;
+    /// The workspaces and providers whose calls of `day` lost at least that much to the operator.
+    async fn list_day_losses(
+        &self,
+        day: Day,
+        at_least: Micros,
+    ) -> Result<Vec<(TenantId, String)>, StoreError>;
+    /// The windows that were told of and are not over, oldest first.
+    async fn list_open_drifts(&self) -> Result<Vec<(DriftKey, DriftWindow)>, StoreError>;
+    /// A window that was told of.
+    async fn find_drift(&self, key: &DriftKey) -> Result<Option<DriftWindow>, StoreError>;
+    /// Adds or replaces what providers say their days cost, all or none; they are to be judged again.
+    async fn put_drift_imports(&self, imports: &[DriftImport]) -> Result<(), StoreError>;
+    /// What a provider says of its day.
+    async fn find_drift_import(&self, provider: &str, day: Day) -> Result<Option<DriftImport>, StoreError>;
+    /// What was imported and not judged yet, oldest day first.
+    async fn list_pending_drift_imports(&self, limit: u32) -> Result<Vec<DriftImport>, StoreError>;
+    /// Notes that `import` was judged; `false` = it was replaced meanwhile, or judged already.
+    async fn mark_drift_import(&self, import: &DriftImport, at: Timestamp) -> Result<bool, StoreError>;
+}
+
 /// Prices of models, shared by all workspaces.
 #[async_trait]
 pub trait Catalogue: Send + Sync {
@@ -309,6 +342,7 @@ pub trait Store:
     + Statements
     + Directory
     + Topups
+    + Drifts
     + WebhookEndpoints
     + WebhookEvents
     + WebhookDeliveries
@@ -322,6 +356,7 @@ impl<T> Store for T where
         + Statements
         + Directory
         + Topups
+        + Drifts
         + WebhookEndpoints
         + WebhookEvents
         + WebhookDeliveries

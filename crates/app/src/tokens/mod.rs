@@ -9,6 +9,7 @@ mod session;
 mod tests;
 mod vault;
 
+pub use crate::sealing::NONCE_BYTES as SEAL_NONCE_BYTES;
 pub use jwt::{
     EndUserClaims, Expected, MAX_LIFETIME_SECS, MIN_LIFETIME_SECS, TOKEN_TYPE, TokenScope,
     looks_like_end_user_token, mint, verify,

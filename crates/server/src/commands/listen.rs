@@ -12,7 +12,6 @@ use turnpike_app::Environment as _;
 use turnpike_app::webhooks::message;
 use turnpike_core::access::KeyPepper;
 use turnpike_core::ids::TenantId;
-use turnpike_core::time::Timestamp;
 use turnpike_core::webhook::EventMask;
 use turnpike_store::{EventFilter, EventRow, Store, Tenant};
 use turnpike_upstream::webhook::{WebhookRequest, WebhookSecret, WebhookSender, WebhookSettings};
@@ -134,10 +133,8 @@ impl Forward {
 
     async fn page(&self, before_seq: Option<i64>, limit: u32) -> Result<Vec<EventRow>, SetupError> {
         let filter = EventFilter {
-            kind: None,
             before_seq,
-            since: Timestamp::from_millis(0),
-            limit,
+            ..EventFilter::newest(limit)
         };
         Ok(self.store.list_events(self.tenant, &filter).await?)
     }

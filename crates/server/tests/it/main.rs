@@ -35,6 +35,7 @@ mod bypass;
 mod checkout_pages;
 #[cfg(feature = "failpoints")]
 mod crash;
+mod drift;
 mod end_users;
 mod idempotency;
 mod kills;

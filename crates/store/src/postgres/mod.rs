@@ -11,6 +11,7 @@ mod load;
 mod read;
 mod session;
 mod write;
+mod write_drift;
 mod write_money_in;
 
 use std::collections::VecDeque;

@@ -7,6 +7,7 @@ mod convert;
 mod load;
 mod read;
 mod write;
+mod write_drift;
 mod write_money_in;
 mod writer;
 

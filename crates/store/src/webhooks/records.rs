@@ -59,6 +59,18 @@ pub struct EventFilter {
     pub limit: u32,
 }
 
+impl EventFilter {
+    /// The newest ones, whatever their type and age.
+    pub const fn newest(limit: u32) -> Self {
+        Self {
+            kind: None,
+            before_seq: None,
+            since: Timestamp::from_millis(0),
+            limit,
+        }
+    }
+}
+
 /// One attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryRow {

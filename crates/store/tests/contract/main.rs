@@ -17,6 +17,7 @@ mod books;
 mod calls;
 mod concurrency;
 mod directory;
+mod drifts;
 mod end_users;
 mod endings;
 mod faults;
@@ -113,6 +114,11 @@ contract! {
             signing_keys_are_listed_oldest_first;
         retirement:
             who_is_retired_receives_nothing;
+        drifts:
+            a_day_costs_what_its_calls_cost,
+            a_drift_comes_back_as_it_was_told,
+            sixteen_reports_at_once_tell_once,
+            what_a_provider_says_is_replaced_and_judged_once;
         end_users:
             a_search_takes_every_character_as_itself,
             end_users_are_listed_with_what_they_have;
