@@ -80,14 +80,15 @@ impl DriftDesk {
                 "{today} is not over: it was compared as it stands now, and has to be imported again"
             ));
         }
+        let DriftSweep { detected, resolved } = pass.done;
         tracing::info!(
             provider = costs.provider,
             source = costs.source,
             days = days.len(),
             dry_run = costs.dry_run,
-            pass.done.detected,
-            pass.done.resolved,
-            "a provider's costs were imported"
+            detected,
+            resolved,
+            "a provider's costs were compared"
         );
         Ok(json!({
             "provider": costs.provider, "source": costs.source, "dryRun": costs.dry_run, "days": days,

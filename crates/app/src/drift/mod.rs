@@ -74,7 +74,8 @@ impl DriftDesk {
         pass.measure_losses().await?;
         pass.close_old().await?;
         if pass.done != DriftSweep::default() {
-            tracing::warn!(pass.done.detected, pass.done.resolved, "usage drift");
+            let DriftSweep { detected, resolved } = pass.done;
+            tracing::warn!(detected, resolved, "workspaces were told of usage drift");
         }
         Ok(pass.done)
     }

@@ -322,7 +322,7 @@ pub(crate) async fn what_a_provider_says_is_replaced_and_judged_once(world: &Wor
     assert_eq!(pending().await, [first.clone(), second.clone()]);
     assert_eq!(
         store.list_pending_drift_imports(1).await.unwrap(),
-        [first.clone()]
+        std::slice::from_ref(&first)
     );
     let found = async |day| store.find_drift_import("openai", day).await.unwrap();
     assert_eq!(found(day).await, Some(second.clone()));
@@ -339,6 +339,9 @@ pub(crate) async fn what_a_provider_says_is_replaced_and_judged_once(world: &Wor
     assert!(!store.mark_drift_import(&corrected, NOW).await.unwrap());
     assert_eq!(pending().await, std::slice::from_ref(&second));
     assert_eq!(found(day.previous()).await, Some(corrected.clone()));
-    store.put_drift_imports(&[corrected.clone()]).await.unwrap();
+    store
+        .put_drift_imports(std::slice::from_ref(&corrected))
+        .await
+        .unwrap();
     assert_eq!(pending().await, [corrected, second]);
 }
