@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use fail::fail_point;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -61,9 +62,17 @@ pub struct Dispatcher {
 
 /// What an attempt needs beside its event.
 struct Target {
-    url: Arc<str>,
     secrets: Arc<[WebhookSecret]>,
     failing_since: Option<Timestamp>,
+}
+
+/// What a pass takes.
+struct Plan {
+    slots: Vec<Slots>,
+    /// Attempts in all slots: as many as may begin, whether or not so many wait.
+    planned: usize,
+    /// Whether there was no room for some endpoint.
+    left_out: bool,
 }
 
 impl Dispatcher {
@@ -154,7 +163,11 @@ impl Dispatcher {
         let fanned = parts.store.fan_out(FAN_OUT).await?;
         let now = parts.environment.now();
         let due = parts.store.list_due_endpoints(now).await?;
-        let (slots, planned) = self.plan(&due, now);
+        let Plan {
+            slots,
+            planned,
+            left_out,
+        } = self.plan(&due, now);
         if slots.is_empty() {
             return Ok(fanned.more);
         }
@@ -166,14 +179,17 @@ impl Dispatcher {
             .store
             .claim_deliveries(&slots, now, claim, lease_until)
             .await?;
-        let full = claimed.len() == planned;
+        if !claimed.is_empty() {
+            fail_point!("after-webhook-claimed");
+        }
+        // More waits for those that were served, or for those whose turn did not come.
+        let more = claimed.len() == planned || (left_out && !claimed.is_empty());
         let mut targets = std::collections::HashMap::new();
         for endpoint in due {
             let secrets = parts.secrets.live(endpoint.id, &endpoint.secrets, now);
             // Without a secret the attempt fails and says so.
             let secrets = secrets.unwrap_or_default();
             let target = Target {
-                url: endpoint.url.into(),
                 secrets: secrets.into(),
                 failing_since: endpoint.failing_since,
             };
@@ -187,22 +203,25 @@ impl Dispatcher {
             let (worker, reports) = (self.clone(), reports.clone());
             running.spawn(async move { worker.attempt(taken, &target, claim, started_by, reports).await });
         }
-        Ok(fanned.more || full)
+        Ok(fanned.more || more)
     }
 
     /// How many attempts of each endpoint are taken, beginning with another endpoint every time.
-    fn plan(&self, due: &[DueEndpoint], now: Timestamp) -> (Vec<Slots>, usize) {
+    fn plan(&self, due: &[DueEndpoint], now: Timestamp) -> Plan {
         let start = usize::try_from(now.millis())
             .unwrap_or_default()
             .checked_rem(due.len())
             .unwrap_or_default();
         let mut planned: usize = 0;
+        let mut left_out = false;
         let mut slots = Vec::new();
         for endpoint in due.iter().cycle().skip(start).take(due.len()) {
-            let free = self
-                .lanes
-                .free(endpoint.id, planned)
-                .min(CLAIM.saturating_sub(planned));
+            let room = CLAIM.saturating_sub(planned);
+            if room == 0 {
+                left_out = true;
+                break;
+            }
+            let free = self.lanes.free(endpoint.id, planned).min(room);
             if free == 0 {
                 continue;
             }
@@ -215,7 +234,11 @@ impl Dispatcher {
         }
         // In one order everywhere, so that workers do not wait for one another in a circle.
         slots.sort_by_key(|slots| (slots.tenant.bucket(), slots.tenant, slots.endpoint));
-        (slots, planned)
+        Plan {
+            slots,
+            planned,
+            left_out,
+        }
     }
 
     async fn attempt(
@@ -239,6 +262,7 @@ impl Dispatcher {
         let Some((attempt, now)) = self.send(&taken, target).await else {
             return;
         };
+        fail_point!("after-webhook-sent");
         let place = place.over(&attempt);
         let report = self.report(&taken, target, &attempt, claim, now);
         let count = if report.succeeded {
@@ -267,7 +291,7 @@ impl Dispatcher {
         let attempt = parts
             .sender
             .send(&WebhookRequest {
-                url: &target.url,
+                url: &taken.url,
                 id: &taken.event.id.to_string(),
                 at: parts.environment.now(),
                 body: &body,

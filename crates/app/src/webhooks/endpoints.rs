@@ -211,7 +211,7 @@ impl WebhookDesk {
         id: WebhookEndpointId,
         raw: &[u8],
     ) -> Result<u64, AppError> {
-        let since = request::since(raw)?;
+        let since = request::since(raw)?.max(self.kept_since());
         let endpoint = self.find(actor, id).await?;
         if endpoint.disabled.is_some() {
             return Err(disabled());

@@ -39,7 +39,7 @@ pub struct EventPage {
 
 impl WebhookDesk {
     /// When an event was made that is only just kept.
-    fn kept_since(&self) -> Timestamp {
+    pub(super) fn kept_since(&self) -> Timestamp {
         let parts = &self.parts;
         parts.environment.now().plus_millis(-parts.settings.retention_ms)
     }

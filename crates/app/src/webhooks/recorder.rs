@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fail::fail_point;
 use tokio::sync::mpsc;
 use turnpike_store::DeliveryReport;
 
@@ -20,6 +21,7 @@ pub(super) async fn run(parts: Arc<WebhookParts>, mut reports: mpsc::Receiver<De
     let mut batch = Vec::with_capacity(BATCH);
     while reports.recv_many(&mut batch, BATCH).await > 0 {
         record(&parts, &batch).await;
+        fail_point!("after-webhook-recorded");
         batch.clear();
     }
 }

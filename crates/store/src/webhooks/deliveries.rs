@@ -81,6 +81,7 @@ fn claimed(row: &Row) -> Result<ClaimedDelivery, StoreError> {
         attempt: i32::try_from(row.int(7)?).map_err(|_overflow| StoreError::Corrupt("attempt".to_owned()))?,
         step: row.small(8)?,
         scheduled_at: rows::instant(row, 9)?,
+        url: row.text(10)?.to_owned(),
     })
 }
 
@@ -252,7 +253,7 @@ impl<S: Sql> WebhookDeliveries for S {
             return Ok(Vec::new());
         }
         // One probe of the index for each endpoint in use, however much waits.
-        let sql = "SELECT w.tenant_id, w.endpoint_id, w.url, w.secrets, w.failing_since FROM webhook_endpoints w
+        let sql = "SELECT w.tenant_id, w.endpoint_id, w.secrets, w.failing_since FROM webhook_endpoints w
                    WHERE w.enabled = 1 AND EXISTS (SELECT 1 FROM webhook_deliveries d
                        WHERE d.bucket = w.bucket AND d.tenant_id = w.tenant_id AND d.endpoint_id = w.endpoint_id
                            AND d.status = 0 AND d.scheduled_at <= $1)
@@ -261,9 +262,8 @@ impl<S: Sql> WebhookDeliveries for S {
             Ok(DueEndpoint {
                 tenant: TenantId(row.uuid(0)?),
                 id: WebhookEndpointId(row.uuid(1)?),
-                url: row.text(2)?.to_owned(),
-                secrets: row.text(3)?.to_owned(),
-                failing_since: rows::opt_instant(row, 4)?,
+                secrets: row.text(2)?.to_owned(),
+                failing_since: rows::opt_instant(row, 3)?,
             })
         };
         self.query(sql, params![now.millis()])
@@ -287,7 +287,7 @@ impl<S: Sql> WebhookDeliveries for S {
         }
         let sql =
             "SELECT e.seq, e.id, e.type, e.created_at, e.data, d.tenant_id, d.endpoint_id, d.attempt, d.step,
-                       d.scheduled_at
+                       d.scheduled_at, d.destination_url
                    FROM webhook_deliveries d JOIN events e
                        ON e.bucket = d.bucket AND e.tenant_id = d.tenant_id AND e.seq = d.event_seq
                    WHERE d.status = 1 AND d.lease_until = $1 AND d.claim = $2 ORDER BY d.scheduled_at";

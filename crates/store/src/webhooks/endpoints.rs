@@ -143,6 +143,16 @@ impl<S: Sql> WebhookEndpoints for S {
             params,
         );
         let mut statements = vec![set.required()];
+        if let Some(url) = &change.url {
+            // What waits goes where the endpoint is now, and says so.
+            let mut params = endpoint_params(tenant, id);
+            params.push(Param::from(&**url));
+            statements.push(Statement::new(
+                "UPDATE webhook_deliveries SET destination_url = $4
+                 WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND status = 0",
+                params,
+            ));
+        }
         match change.enabled {
             None => {}
             Some(true) => statements.push(Statement::new(
@@ -210,9 +220,14 @@ pub(super) fn disable(
 ) -> Statement {
     let mut params = endpoint_params(tenant, endpoint);
     params.extend(params![reason.code(), at.millis()]);
-    Statement::new(
+    // A success, or somebody who enabled it, may have come between the failures and this.
+    let still = match reason {
+        DisabledReason::Failing => "AND failing_since < $5",
+        DisabledReason::Manual | DisabledReason::Gone => "",
+    };
+    let sql = format!(
         "UPDATE webhook_endpoints SET enabled = 0, disabled_reason = $4, disabled_at = $5
-         WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND enabled = 1",
-        params,
-    )
+         WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND enabled = 1 {still}"
+    );
+    Statement::new(sql, params)
 }

@@ -116,8 +116,6 @@ pub struct DueEndpoint {
     pub tenant: TenantId,
     /// Its id.
     pub id: WebhookEndpointId,
-    /// Where requests go.
-    pub url: String,
     /// Its secrets, sealed, as JSON.
     pub secrets: String,
     /// When the first of its latest, unbroken failures was.
@@ -148,6 +146,8 @@ pub struct ClaimedDelivery {
     pub step: i16,
     /// When it was due.
     pub scheduled_at: Timestamp,
+    /// Where it goes.
+    pub url: String,
     /// What is told.
     pub event: EventRow,
 }
