@@ -191,6 +191,14 @@ impl WebhooksConfig {
         if !(1..=3650).contains(&self.retention_days) {
             return wrong("retention_days must be 1 to 3650");
         }
+        // With every delay a fifth longer; `Retry-After` may add to it.
+        let longest = self
+            .schedule
+            .iter()
+            .fold(0_i64, |sum, delay| sum.saturating_add(*delay));
+        if longest.saturating_mul(6) / 5 > self.retention_days.saturating_mul(86_400) {
+            return wrong("schedule must be over before retention_days are");
+        }
         if !(1..=8760).contains(&self.disable_after_hours) {
             return wrong("disable_after_hours must be 1 to 8760");
         }

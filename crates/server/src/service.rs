@@ -19,7 +19,7 @@ use turnpike_core::access::KeyPepper;
 use turnpike_store::{PostgresOptions, PostgresStore, PriceRow, SqliteOptions, SqliteStore, Store};
 use turnpike_upstream::processor::{BuiltinProcessor, Processor, StripeProcessor, StripeSettings};
 use turnpike_upstream::webhook::{WebhookSender, WebhookSettings as SenderSettings};
-use turnpike_upstream::{Provider, ProviderSettings, Secret};
+use turnpike_upstream::{BoundedResolver, Provider, ProviderSettings, Secret};
 
 use crate::clock::SystemEnvironment;
 use crate::config::{Config, ConfigError, ModelConfig, ProcessorKind, ProviderConfig, StoreConfig};
@@ -226,6 +226,12 @@ pub(crate) fn vault(
     Arc::new(KeyVault::new(store, environment, settings))
 }
 
+/// Names of webhook endpoints that are looked up at once. A lookup holds one of the runtime's 512 blocking threads
+/// until the system gives up, and what is read from SQLite needs such threads, too.
+const LOOKUPS: usize = 256;
+/// The same for addresses that are being registered or tested.
+const TEST_LOOKUPS: usize = 32;
+
 /// What webhooks stand on.
 pub(crate) fn webhook_parts(
     config: &Config,
@@ -234,15 +240,19 @@ pub(crate) fn webhook_parts(
     environment: Arc<dyn Environment>,
 ) -> Result<WebhookParts, SetupError> {
     let settings = config.webhooks.settings();
-    let sender = SenderSettings {
-        allow_loopback: config.webhooks.allow_loopback,
-        timeout: Duration::from_millis(u64::try_from(settings.timeout_ms).unwrap_or_default()),
-        ..SenderSettings::default()
+    let make = |lookups: usize| {
+        let sender = SenderSettings {
+            allow_loopback: config.webhooks.allow_loopback,
+            timeout: Duration::from_millis(u64::try_from(settings.timeout_ms).unwrap_or_default()),
+            resolver: Arc::new(BoundedResolver::new(lookups)),
+        };
+        WebhookSender::new(sender).map_err(|error| SetupError::Other(error.to_string()))
     };
     Ok(WebhookParts {
         store,
         environment,
-        sender: WebhookSender::new(sender).map_err(|error| SetupError::Other(error.to_string()))?,
+        sender: make(LOOKUPS)?,
+        tester: make(TEST_LOOKUPS)?,
         secrets: SecretBox::new(&pepper.derive("webhook secrets"))?,
         settings,
     })

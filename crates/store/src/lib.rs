@@ -35,6 +35,6 @@ pub use traits::{
     WebhookEndpoints, WebhookEvents,
 };
 pub use webhooks::{
-    ClaimedDelivery, DeliveryReport, DeliveryRow, DueEndpoint, EndpointChange, EventFilter, FanOut,
-    NextAttempt, ReplayOf, Slots, WebhookEndpoint,
+    Canceling, ClaimedDelivery, DeliveryReport, DeliveryRow, DueEndpoint, EndpointChange, EventFilter,
+    FanOut, FanOutPlan, NextAttempt, Pruned, ReplayOf, Slots, Span, Verdict, WebhookEndpoint,
 };

@@ -24,8 +24,8 @@ use crate::records::{
     UsageRow,
 };
 use crate::webhooks::{
-    ClaimedDelivery, DeliveryReport, DeliveryRow, DueEndpoint, EndpointChange, EventFilter, FanOut, ReplayOf,
-    Slots, WebhookEndpoint,
+    Canceling, ClaimedDelivery, DeliveryReport, DeliveryRow, DueEndpoint, EndpointChange, EventFilter,
+    FanOut, FanOutPlan, Pruned, ReplayOf, Slots, Span, WebhookEndpoint,
 };
 
 /// Changes of money.
@@ -201,7 +201,8 @@ pub trait WebhookEndpoints: Send + Sync {
     ) -> Result<Option<WebhookEndpoint>, StoreError>;
     /// A workspace's endpoints, oldest first.
     async fn list_webhook_endpoints(&self, tenant: TenantId) -> Result<Vec<WebhookEndpoint>, StoreError>;
-    /// Changes an endpoint; what waits for one that goes out of use is canceled. `false` = there is none.
+    /// Changes an endpoint; what waits for one that goes out of use is to be canceled. It is not enabled before that
+    /// is done. `false` = there is none.
     async fn change_webhook_endpoint(
         &self,
         tenant: TenantId,
@@ -216,13 +217,23 @@ pub trait WebhookEndpoints: Send + Sync {
         secrets: &str,
         audit: &AuditRow,
     ) -> Result<bool, StoreError>;
-    /// Removes an endpoint and cancels what waits for it; `false` = there is none.
+    /// Removes an endpoint; what waits for it is to be canceled. `false` = there is none.
     async fn delete_webhook_endpoint(
         &self,
         tenant: TenantId,
         id: WebhookEndpointId,
         audit: &AuditRow,
     ) -> Result<bool, StoreError>;
+    /// Endpoints out of use of which attempts may wait to be canceled.
+    async fn list_canceling_endpoints(&self) -> Result<Vec<(TenantId, WebhookEndpointId)>, StoreError>;
+    /// Cancels what waits for an endpoint that went out of use, at most so many.
+    async fn cancel_deliveries(
+        &self,
+        tenant: TenantId,
+        id: WebhookEndpointId,
+        at: Timestamp,
+        most: u32,
+    ) -> Result<Canceling, StoreError>;
 }
 
 /// Events as they are shown.
@@ -234,18 +245,32 @@ pub trait WebhookEvents: Send + Sync {
     async fn find_event(&self, tenant: TenantId, id: EventId) -> Result<Option<EventRow>, StoreError>;
     /// Every attempt to tell of the event at `seq`, by endpoint and number.
     async fn list_deliveries(&self, tenant: TenantId, seq: i64) -> Result<Vec<DeliveryRow>, StoreError>;
-    /// Of each of these events the attempt with the highest number; of several endpoints' the one that is due last.
+    /// Of each of these events the latest attempt: the one that is due last, canceled ones behind the others.
     async fn latest_deliveries(&self, tenant: TenantId, seqs: &[i64])
     -> Result<Vec<DeliveryRow>, StoreError>;
-    /// Removes a workspace's events from before `before`, at most so many, with their attempts; says how many.
-    async fn prune_events(&self, tenant: TenantId, before: Timestamp, most: u32) -> Result<u64, StoreError>;
+    /// How many of these events an endpoint in use wants, has not taken and is not about to be told of.
+    async fn count_missed(
+        &self,
+        tenant: TenantId,
+        endpoint: WebhookEndpointId,
+        span: Span,
+    ) -> Result<u64, StoreError>;
+    /// Removes a workspace's events from before `before` with their attempts, at most so many of each.
+    async fn prune_events(
+        &self,
+        tenant: TenantId,
+        before: Timestamp,
+        most: u32,
+    ) -> Result<Pruned, StoreError>;
 }
 
 /// Attempts to tell endpoints of events.
 #[async_trait]
 pub trait WebhookDeliveries: Send + Sync {
-    /// Makes the first attempts of new events pending, about `most` of them.
-    async fn fan_out(&self, most: u32) -> Result<FanOut, StoreError>;
+    /// Now, by the clock that all workers share; `local` where there is one worker alone.
+    async fn clock(&self, local: Timestamp) -> Result<Timestamp, StoreError>;
+    /// Makes the first attempts of new events pending.
+    async fn fan_out(&self, plan: FanOutPlan) -> Result<FanOut, StoreError>;
     /// Endpoints in use for which an attempt is due.
     async fn list_due_endpoints(&self, now: Timestamp) -> Result<Vec<DueEndpoint>, StoreError>;
     /// Takes due attempts, the longest due first, under a fresh `claim` that ends at `lease_until`.
@@ -259,14 +284,16 @@ pub trait WebhookDeliveries: Send + Sync {
     /// Records how attempts ended and makes the next ones pending; says of how many the claim still stood.
     async fn record_deliveries(&self, reports: &[DeliveryReport]) -> Result<u64, StoreError>;
     /// Fails attempts whose lease ended before `lease_before` and makes others pending at once, under a fresh `claim`.
+    /// One that is interrupted twice in a row costs a step of the schedule, which has `steps`.
     async fn recover_deliveries(
         &self,
         lease_before: Timestamp,
         now: Timestamp,
         claim: Uuid,
+        steps: i16,
     ) -> Result<u64, StoreError>;
-    /// Makes attempts that a person asks for pending at once; says how many. None when the endpoint is not in use,
-    /// and none beside an attempt that is under way.
+    /// Makes attempts that a person asks for pending at once; says how many. `None` when the endpoint is not in use, or
+    /// when an attempt at the one event is under way.
     async fn replay(
         &self,
         tenant: TenantId,
@@ -274,7 +301,7 @@ pub trait WebhookDeliveries: Send + Sync {
         of: ReplayOf,
         audit: Option<&AuditRow>,
         now: Timestamp,
-    ) -> Result<u64, StoreError>;
+    ) -> Result<Option<u64>, StoreError>;
 }
 
 /// What providers' days cost by the ledger and by the providers themselves, and where the two differ.

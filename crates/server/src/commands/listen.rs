@@ -109,25 +109,26 @@ impl Forward {
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
         let mut seen = self.page(None, 1).await?.first().map_or(0, |newest| newest.seq);
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(POLL) => {}
-                _signal = terminate.recv() => return Ok(ExitCode::SUCCESS),
-                _signal = interrupt.recv() => return Ok(ExitCode::SUCCESS),
-            }
-            let new = match self.since(seen).await {
-                Ok(new) => new,
-                Err(error) => {
-                    tell(&format!("turnpike: {error}"));
-                    continue;
+        let forwarding = async {
+            loop {
+                tokio::time::sleep(POLL).await;
+                match self.since(seen).await {
+                    Ok(new) => {
+                        for event in new {
+                            if self.mask.wants(event.kind) {
+                                self.forward(&event).await?;
+                            }
+                            seen = event.seq;
+                        }
+                    }
+                    Err(error) => tell(&format!("turnpike: {error}")),
                 }
-            };
-            for event in new {
-                if self.mask.wants(event.kind) {
-                    self.forward(&event).await?;
-                }
-                seen = event.seq;
             }
+        };
+        tokio::select! {
+            failure = forwarding => failure,
+            _signal = terminate.recv() => Ok(ExitCode::SUCCESS),
+            _signal = interrupt.recv() => Ok(ExitCode::SUCCESS),
         }
     }
 
@@ -139,19 +140,14 @@ impl Forward {
         Ok(self.store.list_events(self.tenant, &filter).await?)
     }
 
-    /// Events behind position `seen`, oldest first.
+    /// The next events behind position `seen`, oldest first. Positions have no gaps.
     async fn since(&self, seen: i64) -> Result<Vec<EventRow>, SetupError> {
-        let mut new: Vec<EventRow> = Vec::new();
-        loop {
-            let page = self.page(new.last().map(|oldest| oldest.seq), PAGE).await?;
-            let full = u32::try_from(page.len()) == Ok(PAGE);
-            let known = page.iter().any(|event| event.seq <= seen);
-            new.extend(page.into_iter().filter(|event| event.seq > seen));
-            if known || !full {
-                new.reverse();
-                return Ok(new);
-            }
-        }
+        let newest = self.page(None, 1).await?.first().map_or(0, |newest| newest.seq);
+        let end = newest.min(seen.saturating_add(i64::from(PAGE)));
+        let mut new = self.page(Some(end.saturating_add(1)), PAGE).await?;
+        new.retain(|event| event.seq > seen);
+        new.reverse();
+        Ok(new)
     }
 
     async fn forward(&self, event: &EventRow) -> Result<(), SetupError> {

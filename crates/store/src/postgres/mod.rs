@@ -169,6 +169,10 @@ impl Sql for PostgresStore {
         "FOR SHARE OF w"
     }
 
+    fn clock_sql(&self) -> Option<&'static str> {
+        Some("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)")
+    }
+
     fn json_member(&self, column: &str, param: usize) -> String {
         let member = format!("CAST({column} AS json), CAST(${param} AS text)");
         format!(

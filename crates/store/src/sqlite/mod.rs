@@ -265,6 +265,10 @@ impl Sql for SqliteStore {
         ""
     }
 
+    fn clock_sql(&self) -> Option<&'static str> {
+        None
+    }
+
     fn json_member(&self, column: &str, param: usize) -> String {
         format!(
             "(SELECT value FROM json_each({column}) WHERE json_each.key = ${param} AND json_each.type = 'text')"
