@@ -19,7 +19,8 @@ on_both_stores!(
 const DETECTED: &str = "credits.usage_drift.detected";
 const RESOLVED: &str = "credits.usage_drift.resolved";
 
-fn usd(micros: i64) -> String {
+/// µUSD as dollars.
+pub fn usd(micros: i64) -> String {
     format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
 }
 
@@ -29,13 +30,14 @@ fn write(site: &Site, name: &str, text: &str) -> PathBuf {
     file
 }
 
-fn import(site: &Site, name: &str, text: &str) -> Value {
+/// Imports what provider `up` says it billed.
+pub fn import(site: &Site, name: &str, text: &str) -> Value {
     let file = write(site, name, text);
     site.operate(&["drift", "import", file.to_str().unwrap(), "--provider", "up"])
 }
 
 /// What the calls of the workspace cost, in µUSD.
-fn metered(site: &Site) -> i64 {
+pub fn metered(site: &Site) -> i64 {
     site.export("usage")
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap())

@@ -30,6 +30,7 @@ mod tokens;
 mod topups;
 mod upgrade;
 mod webhooks;
+mod webhooks_many;
 mod world;
 
 use world::{Kind, World, on};
@@ -149,5 +150,11 @@ contract! {
             days_of_failures_disable,
             old_events_go_with_their_attempts,
             endpoints_are_counted;
+        webhooks_many:
+            ten_thousand_events_are_paged_beside_eight_writers,
+            callers_at_once_make_each_attempt_once,
+            two_thousand_attempts_are_taken_once_each,
+            reports_recoveries_and_replays_race_and_one_attempt_is_open,
+            a_late_failure_does_not_disable_who_was_enabled_again;
     }
 }

@@ -32,7 +32,7 @@ fn endpoint(tenant: TenantId, mask: EventMask) -> WebhookEndpoint {
     }
 }
 
-async fn add(world: &World, tenant: TenantId, mask: EventMask) -> WebhookEndpointId {
+pub(crate) async fn add(world: &World, tenant: TenantId, mask: EventMask) -> WebhookEndpointId {
     let endpoint = endpoint(tenant, mask);
     let audit = audit_row(tenant);
     assert!(
@@ -82,7 +82,7 @@ async fn claim(world: &World, now: Timestamp, count: u32) -> (Uuid, Vec<ClaimedD
     (claim, taken)
 }
 
-fn report(taken: &ClaimedDelivery, claim: Uuid, succeeded: bool, at: Timestamp) -> DeliveryReport {
+pub(crate) fn report(taken: &ClaimedDelivery, claim: Uuid, succeeded: bool, at: Timestamp) -> DeliveryReport {
     DeliveryReport {
         tenant: taken.tenant,
         event_seq: taken.event.seq,
@@ -102,11 +102,11 @@ fn report(taken: &ClaimedDelivery, claim: Uuid, succeeded: bool, at: Timestamp) 
     }
 }
 
-async fn record(world: &World, reports: &[DeliveryReport]) -> u64 {
+pub(crate) async fn record(world: &World, reports: &[DeliveryReport]) -> u64 {
     world.store.record_deliveries(reports).await.unwrap()
 }
 
-async fn deliveries(world: &World, tenant: TenantId, seq: i64) -> Vec<DeliveryRow> {
+pub(crate) async fn deliveries(world: &World, tenant: TenantId, seq: i64) -> Vec<DeliveryRow> {
     world.store.list_deliveries(tenant, seq).await.unwrap()
 }
 
