@@ -155,6 +155,7 @@ contract! {
             callers_at_once_make_each_attempt_once,
             two_thousand_attempts_are_taken_once_each,
             reports_recoveries_and_replays_race_and_one_attempt_is_open,
-            a_late_failure_does_not_disable_who_was_enabled_again;
+            a_late_failure_does_not_disable_who_was_enabled_again,
+            who_comes_into_use_misses_nothing_afterwards;
     }
 }

@@ -1,20 +1,22 @@
 //! Webhooks with many at work: workers that take, record and recover, and readers beside writers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::join_all;
-use turnpike_core::ids::{EventId, TenantId};
+use turnpike_core::ids::{EventId, TenantId, WebhookEndpointId};
 use turnpike_core::ledger::Payer;
 use turnpike_core::ledger::event::EventType;
 use turnpike_core::time::Timestamp;
-use turnpike_core::webhook::{DeliveryStatus, DisabledReason, EventMask};
-use turnpike_store::{ClaimedDelivery, DeliveryReport, EndpointChange, EventFilter, ReplayOf, Slots, Store};
+use turnpike_core::webhook::{DeliveryStatus, EventMask};
+use turnpike_store::{
+    Canceling, ClaimedDelivery, DeliveryReport, EndpointChange, EventFilter, ReplayOf, Slots, Store, Verdict,
+};
 use uuid::Uuid;
 
 use crate::actions::{audit_row, command, grant};
-use crate::webhooks::{add, deliveries, record, report};
+use crate::webhooks::{STEPS, add, deliveries, fan_out_plan, record, report};
 use crate::world::{Kind, NOW, World, next_id};
 
 /// The store, and with PostgreSQL a second one on the same data.
@@ -111,6 +113,7 @@ async fn take(store: &dyn Store, now: Timestamp, count: u32) -> (Uuid, Vec<Claim
         .map(|due| Slots {
             tenant: due.tenant,
             endpoint: due.id,
+            url: due.url.clone(),
             count,
         })
         .collect();
@@ -134,7 +137,7 @@ pub(crate) async fn callers_at_once_make_each_attempt_once(world: &World) {
             let mut made = 0;
             loop {
                 let last = done.load(Ordering::SeqCst);
-                let fanned = store.fan_out(100).await.unwrap();
+                let fanned = store.fan_out(fan_out_plan(100)).await.unwrap();
                 made += fanned.attempts;
                 if last && !fanned.more {
                     return made;
@@ -173,7 +176,7 @@ pub(crate) async fn two_thousand_attempts_are_taken_once_each(world: &World) {
         add(world, tenant, EventMask::of(&[EventType::TopupCompleted])).await;
         grants(&stores, tenant, 500).await;
     }
-    while world.store.fan_out(1000).await.unwrap().more {}
+    while world.store.fan_out(fan_out_plan(1000)).await.unwrap().more {}
     let claimers = (0..8).zip(stores.iter().cycle()).map(|(_, store)| {
         let store = store.clone();
         tokio::spawn(async move {
@@ -229,7 +232,7 @@ pub(crate) async fn reports_recoveries_and_replays_race_and_one_attempt_is_open(
     let tenant = world.tenant().await;
     let endpoint = add(world, tenant, EventMask::of(&[EventType::TopupCompleted])).await;
     grants(&stores, tenant, 20).await;
-    while world.store.fan_out(1000).await.unwrap().more {}
+    while world.store.fan_out(fan_out_plan(1000)).await.unwrap().more {}
     let events: Vec<_> = read(&*world.store, tenant).await;
     let mut now = NOW;
     for round in 0_u32..12 {
@@ -252,8 +255,8 @@ pub(crate) async fn reports_recoveries_and_replays_race_and_one_attempt_is_open(
             async {
                 // Two services notice the lease at the same moment; one may have to stand back.
                 let both = tokio::join!(
-                    world.store.recover_deliveries(late, late, next_id()),
-                    other.recover_deliveries(late, late, next_id())
+                    world.store.recover_deliveries(late, late, next_id(), STEPS),
+                    other.recover_deliveries(late, late, next_id(), STEPS)
                 );
                 both.0.unwrap_or(0) + both.1.unwrap_or(0)
             },
@@ -272,7 +275,7 @@ pub(crate) async fn reports_recoveries_and_replays_race_and_one_attempt_is_open(
     let (claim, taken) = take(&*world.store, now, 100).await;
     let recovered = world
         .store
-        .recover_deliveries(Timestamp::from_millis(i64::MAX), now, next_id())
+        .recover_deliveries(Timestamp::from_millis(i64::MAX), now, next_id(), STEPS)
         .await;
     assert_eq!(recovered.unwrap(), u64::try_from(taken.len()).unwrap());
     let before = deliveries(world, tenant, taken[0].event.seq).await;
@@ -286,21 +289,23 @@ pub(crate) async fn a_late_failure_does_not_disable_who_was_enabled_again(world:
     let tenant = world.tenant().await;
     let endpoint = add(world, tenant, EventMask::of(&[EventType::TopupCompleted])).await;
     grants(std::slice::from_ref(&world.store), tenant, 3).await;
-    while world.store.fan_out(1000).await.unwrap().more {}
+    while world.store.fan_out(fan_out_plan(1000)).await.unwrap().more {}
     let is_disabled = async || {
         let found = world.store.find_webhook_endpoint(tenant, endpoint).await;
         found.unwrap().unwrap().disabled.is_some()
     };
-    let failed = |taken: &ClaimedDelivery, claim, at, disables| DeliveryReport {
-        disables,
+    let failed = |taken: &ClaimedDelivery, claim, at, verdict| DeliveryReport {
+        verdict,
         ..report(taken, claim, false, at)
     };
     let (claim, taken) = take(&*world.store, NOW, 3).await;
-    record(world, &[failed(&taken[0], claim, NOW, None)]).await;
+    record(world, &[failed(&taken[0], claim, NOW, Some(Verdict::Fails))]).await;
     let later = NOW.plus_millis(1000);
-    let hopeless = Some(DisabledReason::Failing);
+    let hopeless = Some(Verdict::Hopeless(NOW.plus_millis(500)));
     record(world, &[failed(&taken[1], claim, later, hopeless)]).await;
     assert!(is_disabled().await);
+    let canceling = world.store.cancel_deliveries(tenant, endpoint, later, 100).await;
+    assert_eq!(canceling.unwrap(), Canceling::Done);
     let enable = EndpointChange {
         enabled: Some(true),
         ..EndpointChange::default()
@@ -317,4 +322,72 @@ pub(crate) async fn a_late_failure_does_not_disable_who_was_enabled_again(world:
         1
     );
     assert!(!is_disabled().await);
+}
+
+/// An endpoint that comes into use is told of every event from some point on, whatever is written and fanned out at the
+/// same moment.
+pub(crate) async fn who_comes_into_use_misses_nothing_afterwards(world: &World) {
+    const ENDPOINTS: usize = 12;
+    let stores = stores(world).await;
+    // One workspace has endpoints all the time, another gets its first one while it is busy.
+    for seasoned in [true, false] {
+        let tenant = world.tenant().await;
+        if seasoned {
+            add(world, tenant, EventMask::ALL).await;
+        }
+        let set = |enabled| EndpointChange {
+            enabled: Some(enabled),
+            ..EndpointChange::default()
+        };
+        let mut sleeping = Vec::new();
+        for _ in 0..ENDPOINTS / 2 {
+            let id = add(world, tenant, EventMask::ALL).await;
+            let audit = audit_row(tenant);
+            let set = set(false);
+            let change = world.store.change_webhook_endpoint(tenant, id, &set, &audit);
+            assert!(change.await.unwrap());
+            world.store.cancel_deliveries(tenant, id, NOW, 100).await.unwrap();
+            sleeping.push(id);
+        }
+        let done = AtomicBool::new(false);
+        let fanning = join_all(stores.iter().map(|store| async {
+            while !done.load(Ordering::SeqCst) {
+                store.fan_out(fan_out_plan(50)).await.unwrap();
+            }
+        }));
+        let waking = async {
+            let mut woken = Vec::new();
+            for id in sleeping {
+                let audit = audit_row(tenant);
+                let set = set(true);
+                let change = world.store.change_webhook_endpoint(tenant, id, &set, &audit);
+                assert!(change.await.unwrap());
+                woken.push(id);
+                woken.push(add(world, tenant, EventMask::ALL).await);
+            }
+            woken
+        };
+        let working = async {
+            let ((), woken) = tokio::join!(grants(&stores, tenant, 300), waking);
+            done.store(true, Ordering::SeqCst);
+            woken
+        };
+        let (_, woken) = tokio::join!(fanning, working);
+        while world.store.fan_out(fan_out_plan(1000)).await.unwrap().more {}
+        let events = read(&*world.store, tenant).await;
+        let mut told: HashMap<WebhookEndpointId, Vec<i64>> = HashMap::new();
+        for (seq, _) in &events {
+            for row in deliveries(world, tenant, *seq).await {
+                told.entry(row.endpoint).or_default().push(*seq);
+            }
+        }
+        let newest = events.iter().map(|(seq, _)| *seq).max().unwrap();
+        for id in woken {
+            let mut seqs = told.remove(&id).unwrap_or_default();
+            seqs.sort_unstable();
+            let first = seqs.first().copied().unwrap_or(newest + 1);
+            assert_eq!(seqs, (first..=newest).collect::<Vec<_>>(), "a gap");
+        }
+    }
+    close(stores).await;
 }
