@@ -40,6 +40,7 @@ mod end_users;
 mod idempotency;
 mod kills;
 mod lifecycle;
+mod listen;
 mod matrix;
 mod me_topups;
 mod money;

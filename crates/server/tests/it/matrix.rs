@@ -229,11 +229,11 @@ fn rows_of_webhooks() -> Vec<Row> {
             manage,
         )
         .gives(404),
-        of(Method::GET, endpoints, READ),
+        of(Method::GET, endpoints, manage),
         of(Method::POST, endpoints, manage)
             .sends(json!({ "url": "https://192.0.9.9/" }))
             .gives(201),
-        of(Method::GET, endpoint, READ).gives(404),
+        of(Method::GET, endpoint, manage).gives(404),
         of(Method::PATCH, endpoint, manage).gives(404),
         of(Method::DELETE, endpoint, manage).gives(404),
         of(Method::POST, below("rotate-secret"), manage).gives(404),

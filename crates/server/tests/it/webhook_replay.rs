@@ -106,7 +106,10 @@ async fn nothing_is_told_twice_at_once(store: Store) {
         .await
         .expect(202)
         .json();
-    assert_eq!(missed, json!({ "success": true, "replayed": 0 }));
+    assert_eq!(
+        missed,
+        json!({ "success": true, "replayed": 0, "next_until": null })
+    );
     gate.open();
     assert_eq!(statuses(&site.ended(&id, 1).await), ["1 succeeded"]);
     site.replay(&id, &json!({})).await.expect(202);
