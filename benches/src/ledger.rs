@@ -45,7 +45,7 @@ impl Default for Ids {
 }
 
 impl Ids {
-    fn next(&self, at: Timestamp) -> Uuid {
+    pub(crate) fn next(&self, at: Timestamp) -> Uuid {
         let mut random = [0; 10];
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         // Spread over the bits, so that ids of one millisecond are in no order.
@@ -324,6 +324,6 @@ impl Books {
     }
 }
 
-fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     Timestamp::from_millis(unix_millis())
 }

@@ -25,6 +25,7 @@ pub mod process;
 pub mod service;
 pub mod sse;
 pub mod streams;
+pub mod webhooks;
 
 /// Any failure: a benchmark reports it and ends.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

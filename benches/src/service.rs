@@ -33,13 +33,15 @@ pub struct Setup {
     pub store_url: Option<String>,
     /// Where the data directory is made.
     pub parent: PathBuf,
+    /// Sections of the configuration besides the usual.
+    pub more: String,
 }
 
 /// A running service with one workspace, one key and plenty of credits.
 #[derive(Debug)]
 pub struct Service {
     running: Running,
-    binary: PathBuf,
+    setup: Setup,
     directory: TempDir,
     tenant: String,
     /// To put it under load.
@@ -60,34 +62,40 @@ impl Service {
             directory.path().join("turnpike.toml"),
             configuration(setup, address)?,
         )?;
-        let log = std::fs::File::create(directory.path().join("log"))?;
-        let mut command = base_command(&setup.binary, directory.path());
-        command
-            .arg("serve")
-            .env("TOKIO_WORKER_THREADS", setup.workers.to_string());
-        command.stdout(log.try_clone()?).stderr(log);
-        let mut running = Running::start(command, setup.core)?;
-        let since = Instant::now();
-        loop {
-            if matches!(get(address, "/readyz").await, Ok((StatusCode::OK, _))) {
-                break;
-            }
-            if running.ended()?.is_some() || since.elapsed() > STARTS_WITHIN {
-                let log = std::fs::read_to_string(directory.path().join("log")).unwrap_or_default();
-                return Err(format!("the service did not start:\n{log}").into());
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        let running = launch(setup, &directory, address).await?;
         let target = Target::new("turnpike", address, CHAT_PATH, &[running.pid()])?;
         let mut service = Self {
             running,
-            binary: setup.binary.clone(),
+            setup: setup.clone(),
             directory,
             tenant: String::new(),
             target,
         };
         service.stock()?;
         Ok(service)
+    }
+
+    /// Ends the process; its data stay.
+    ///
+    /// # Errors
+    /// When it cannot be ended.
+    pub fn pause(&mut self) -> Result<()> {
+        self.running.stop().map(drop)
+    }
+
+    /// Starts it again on its data, at the same address.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn resume(&mut self) -> Result<()> {
+        self.running = launch(&self.setup, &self.directory, self.target.address).await?;
+        self.target.pids = vec![self.running.pid()];
+        Ok(())
+    }
+
+    /// Its data directory.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// Makes the workspace, its key and its credits.
@@ -126,7 +134,7 @@ impl Service {
     /// # Errors
     /// When it fails or prints no JSON.
     pub fn operator(&self, arguments: &[&str]) -> Result<Value> {
-        let output = base_command(&self.binary, self.directory.path())
+        let output = base_command(&self.setup.binary, self.directory.path())
             .arg("--json")
             .args(arguments)
             .output()?;
@@ -150,7 +158,7 @@ impl Service {
     /// When the export fails.
     pub fn charged(&self) -> Result<u64> {
         let arguments = ["export", "usage", "--tenant", &self.tenant, "--format", "jsonl"];
-        let output = base_command(&self.binary, self.directory.path())
+        let output = base_command(&self.setup.binary, self.directory.path())
             .args(arguments)
             .stderr(Stdio::inherit())
             .output()?;
@@ -199,6 +207,29 @@ impl Service {
     }
 }
 
+/// Starts the process and waits until it is ready.
+async fn launch(setup: &Setup, directory: &TempDir, address: SocketAddr) -> Result<Running> {
+    let log = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(directory.path().join("log"))?;
+    let mut command = base_command(&setup.binary, directory.path());
+    command
+        .arg("serve")
+        .env("TOKIO_WORKER_THREADS", setup.workers.to_string());
+    command.stdout(log.try_clone()?).stderr(log);
+    let mut running = Running::start(command, setup.core)?;
+    let since = Instant::now();
+    while !matches!(get(address, "/readyz").await, Ok((StatusCode::OK, _))) {
+        if running.ended()?.is_some() || since.elapsed() > STARTS_WITHIN {
+            let log = std::fs::read_to_string(directory.path().join("log")).unwrap_or_default();
+            return Err(format!("the service did not start:\n{log}").into());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(running)
+}
+
 fn base_command(binary: &Path, directory: &Path) -> Command {
     let mut command = Command::new(binary);
     command
@@ -233,6 +264,8 @@ url = "{store}"
 
 [limits]
 calls_per_minute = 0
+reads_per_minute = 0
+mutations_per_minute = 0
 
 [[providers]]
 id = "mock"
@@ -240,8 +273,9 @@ kind = "openai"
 base_url = "http://{upstream}/v1"
 prices_from = "sim"
 models = ["vendor-v4-flash"]
-"#,
-        upstream = setup.upstream
+{more}"#,
+        upstream = setup.upstream,
+        more = setup.more,
     )?;
     Ok(text)
 }

@@ -113,6 +113,7 @@ impl Rig {
                 workers: options.workers,
                 store_url: options.store_url.clone(),
                 parent: options.dir.clone(),
+                more: String::new(),
             };
             Some(Service::start(&setup).await?)
         };

@@ -67,10 +67,13 @@ mod transport;
 mod upstream_faults;
 mod upstream_headers;
 mod validation;
+#[cfg(feature = "failpoints")]
+mod webhook_crashes;
 mod webhook_delivery;
 mod webhook_endpoints;
 mod webhook_events;
 mod webhook_failures;
+mod webhook_kills;
 mod webhook_mistakes;
 mod webhook_replay;
 mod webhook_safety;

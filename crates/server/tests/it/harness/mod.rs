@@ -77,11 +77,19 @@ pub fn run(test: impl Future<Output = ()>) {
 }
 
 /// Waits until `check` gives something, and fails loudly when it never does.
-pub async fn eventually<T, F>(what: &str, mut check: impl FnMut() -> F) -> T
+pub async fn eventually<T, F>(what: &str, check: impl FnMut() -> F) -> T
 where
     F: Future<Output = Option<T>>,
 {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    eventually_within(Duration::from_secs(20), what, check).await
+}
+
+/// The same with more patience.
+pub async fn eventually_within<T, F>(longest: Duration, what: &str, mut check: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Option<T>>,
+{
+    let deadline = tokio::time::Instant::now() + longest;
     loop {
         if let Some(found) = check().await {
             return found;

@@ -48,7 +48,12 @@ pub struct Service {
 impl Service {
     /// Starts one and waits until it listens.
     pub async fn start(config: &Path, data: &Path, env: &[(String, String)]) -> Self {
-        match Self::try_start(config, data, env).await {
+        Self::start_as(config, data, env, "all").await
+    }
+
+    /// Starts one that has this role only.
+    pub async fn start_as(config: &Path, data: &Path, env: &[(String, String)], role: &str) -> Self {
+        match Self::try_start_as(config, data, env, role).await {
             Ok(service) => service,
             Err((status, log)) => panic!("the service did not start: {status}\n{log}"),
         }
@@ -60,10 +65,19 @@ impl Service {
         data: &Path,
         env: &[(String, String)],
     ) -> Result<Self, (ExitStatus, String)> {
+        Self::try_start_as(config, data, env, "all").await
+    }
+
+    async fn try_start_as(
+        config: &Path,
+        data: &Path,
+        env: &[(String, String)],
+        role: &str,
+    ) -> Result<Self, (ExitStatus, String)> {
         let number = STARTS.fetch_add(1, Ordering::SeqCst);
         let log = data.join(format!("log-{number}"));
         let mut child = turnpike(config, data)
-            .arg("serve")
+            .args(["serve", "--role", role])
             .envs(env.iter().cloned())
             .stdout(Stdio::null())
             .stderr(File::create(&log).unwrap())
