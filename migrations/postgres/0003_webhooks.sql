@@ -8,9 +8,12 @@ CREATE TABLE webhook_endpoints (
     bucket SMALLINT NOT NULL, tenant_id UUID NOT NULL, endpoint_id UUID NOT NULL,
     url TEXT NOT NULL, description TEXT NOT NULL, event_mask BIGINT NOT NULL,
     enabled SMALLINT NOT NULL, disabled_reason SMALLINT, disabled_at BIGINT, failing_since BIGINT,
+    deleted SMALLINT NOT NULL DEFAULT 0, canceling SMALLINT NOT NULL DEFAULT 0,
     after_seq BIGINT NOT NULL, secrets TEXT NOT NULL, created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL,
     PRIMARY KEY (bucket, tenant_id, endpoint_id)
 );
+-- Out of use, with attempts that wait to be canceled.
+CREATE INDEX webhook_endpoints_canceling ON webhook_endpoints (bucket) WHERE canceling = 1;
 
 -- Up to which event a workspace's endpoints have their first attempts.
 CREATE TABLE webhook_cursors (

@@ -8,9 +8,12 @@ CREATE TABLE webhook_endpoints (
     bucket INTEGER NOT NULL, tenant_id BLOB NOT NULL, endpoint_id BLOB NOT NULL,
     url TEXT NOT NULL, description TEXT NOT NULL, event_mask INTEGER NOT NULL,
     enabled INTEGER NOT NULL, disabled_reason INTEGER, disabled_at INTEGER, failing_since INTEGER,
+    deleted INTEGER NOT NULL DEFAULT 0, canceling INTEGER NOT NULL DEFAULT 0,
     after_seq INTEGER NOT NULL, secrets TEXT NOT NULL, created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL,
     PRIMARY KEY (bucket, tenant_id, endpoint_id)
 ) WITHOUT ROWID;
+-- Out of use, with attempts that wait to be canceled.
+CREATE INDEX webhook_endpoints_canceling ON webhook_endpoints (bucket) WHERE canceling = 1;
 
 -- Up to which event a workspace's endpoints have their first attempts.
 CREATE TABLE webhook_cursors (

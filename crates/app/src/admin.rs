@@ -15,6 +15,7 @@ use turnpike_core::money::{CreditsPerDollar, Micros};
 use turnpike_core::pricing::{Catalogue, ModelPrice};
 use turnpike_store::{ApiKey, AuditRow, KeyPricing, Member, PriceRow, Store, Tenant, TenantSettings};
 
+use crate::drift::{DriftDesk, ImportedCosts};
 use crate::environment::Environment;
 use crate::error::AppError;
 use crate::tokens::KeyVault;
@@ -108,6 +109,11 @@ pub enum AdminRequest {
     },
     /// Shows model prices.
     PricesShow,
+    /// Compares a provider's invoice or usage export with the ledger.
+    DriftImport {
+        /// What it says.
+        costs: ImportedCosts,
+    },
     /// Makes a new key for end users' tokens.
     SigningKeyRotate,
     /// Lists the keys of end users' tokens.
@@ -121,16 +127,19 @@ pub struct AdminDesk {
     pepper: KeyPepper,
     brand: Arc<str>,
     vault: Arc<KeyVault>,
+    drift: Arc<DriftDesk>,
 }
 
 impl AdminDesk {
-    /// A desk over `store`; keys begin with `brand` and are hashed under `pepper`, tokens are signed by `vault`.
+    /// A desk over `store`; keys begin with `brand` and are hashed under `pepper`, tokens are signed by `vault`,
+    /// invoices are compared by `drift`.
     pub const fn new(
         store: Arc<dyn Store>,
         environment: Arc<dyn Environment>,
         pepper: KeyPepper,
         brand: Arc<str>,
         vault: Arc<KeyVault>,
+        drift: Arc<DriftDesk>,
     ) -> Self {
         Self {
             store,
@@ -138,6 +147,7 @@ impl AdminDesk {
             pepper,
             brand,
             vault,
+            drift,
         }
     }
 
@@ -234,6 +244,11 @@ impl AdminDesk {
             AdminRequest::PricesApply { prices } => self.apply_prices(prices).await,
             AdminRequest::PricesShow => {
                 Ok(json!({ "models": self.stored_catalogue().await?.iter().collect::<Vec<_>>() }))
+            }
+            AdminRequest::DriftImport { costs } => {
+                checked_name("provider", &costs.provider, 100)?;
+                checked_name("source", &costs.source, 255)?;
+                self.drift.import(&costs).await
             }
             AdminRequest::SigningKeyRotate => {
                 let kid = self.vault.rotate().await?;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::time::Timestamp;
+use crate::time::{Day, Timestamp};
 
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -84,6 +84,10 @@ uuid_id!(
     /// One attempt to tell an endpoint of an event.
     DeliveryId
 );
+uuid_id!(
+    /// A day of a provider whose metered and billed cost differ.
+    DriftId
+);
 
 impl TenantId {
     /// The distribution bucket, 0..=255: a stable hash of the id, first column of every key.
@@ -133,6 +137,18 @@ impl DeliveryId {
             event.0.as_bytes(),
             endpoint.0.as_bytes(),
             &attempt.to_be_bytes(),
+        ]))
+    }
+}
+
+impl DriftId {
+    /// The id of the drift of `provider` on `day`: a window has one for good.
+    pub fn derive(tenant: TenantId, provider: &str, day: Day) -> Self {
+        Self(derive_v8(&[
+            b"usage drift",
+            tenant.0.as_bytes(),
+            provider.as_bytes(),
+            &day.number().to_be_bytes(),
         ]))
     }
 }

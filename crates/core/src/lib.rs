@@ -6,8 +6,10 @@
 #![warn(missing_docs, clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 
 pub mod access;
+pub mod costs;
 pub mod errors;
 pub mod ids;
+mod json;
 pub mod ledger;
 pub mod money;
 pub mod pricing;

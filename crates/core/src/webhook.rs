@@ -87,6 +87,16 @@ impl RetrySchedule {
         Self { delays_ms }
     }
 
+    /// How many attempts there are at most.
+    pub fn steps(&self) -> i16 {
+        i16::try_from(self.delays_ms.len()).unwrap_or(i16::MAX)
+    }
+
+    /// How long the first attempt waits, in milliseconds.
+    pub fn first_delay_ms(&self) -> i64 {
+        self.delays_ms.first().copied().unwrap_or(0)
+    }
+
     /// When the attempt after the `step`-th (from 0) is due; `None` = that was the last.
     ///
     /// `roll` is a random number that moves the delay by up to a fifth either way; `retry_after_ms` is what the

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use turnpike_core::access::{KeyKind, Role, Scope};
 use turnpike_core::ids::{ExternalUserId, KeyId, TenantId};
+use turnpike_core::ledger::event::EventType;
 use turnpike_core::money::Micros;
 use turnpike_core::time::Timestamp;
 
@@ -64,6 +65,9 @@ pub(crate) enum CommandLine {
     /// Model prices.
     #[command(subcommand)]
     Prices(PricesCommand),
+    /// What providers say their days cost, against what was metered.
+    #[command(subcommand)]
+    Drift(DriftCommand),
     /// Keys that sign end users' tokens.
     #[command(subcommand)]
     SigningKey(SigningKeyCommand),
@@ -75,6 +79,8 @@ pub(crate) enum CommandLine {
     },
     /// Write a workspace's ledger, usage or events to standard output.
     Export(ExportArgs),
+    /// Forward a workspace's events to a local URL while this runs, printing each (development).
+    Listen(ListenArgs),
     /// Print the OpenAPI document.
     Openapi,
     /// Print a dashboard session of the development signer.
@@ -231,11 +237,39 @@ pub(crate) enum PricesCommand {
 }
 
 #[derive(Debug, Subcommand)]
+pub(crate) enum DriftCommand {
+    /// Compare a provider's invoice or usage export with the ledger, and tell workspaces of a difference: CSV,
+    /// JSON lines or OpenAI's organization costs.
+    Import {
+        file: PathBuf,
+        /// Its id in the configuration.
+        #[arg(long)]
+        provider: String,
+        /// Compare only: keep nothing, tell nobody.
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
 pub(crate) enum SigningKeyCommand {
     /// Make a new key, which signs once it has been published long enough; live tokens stay valid.
     Rotate,
     /// List the keys.
     List,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListenArgs {
+    /// A URL on this machine, such as http://localhost:3000/hooks.
+    #[arg(long, value_name = "URL")]
+    pub(crate) forward_to: String,
+    /// Whose events; may be left out while there is one workspace.
+    #[arg(long)]
+    pub(crate) tenant: Option<TenantId>,
+    /// Only events of this type; may be repeated.
+    #[arg(long = "type", value_parser = event_type, value_name = "TYPE")]
+    pub(crate) types: Vec<EventType>,
 }
 
 #[derive(Debug, Args)]
@@ -278,6 +312,11 @@ fn key_kind(text: &str) -> Result<KeyKind, String> {
 fn scope(text: &str) -> Result<Scope, String> {
     let known: Vec<&str> = Scope::ALL.iter().map(|scope| scope.as_str()).collect();
     Scope::parse(text).ok_or_else(|| format!("must be one of {}", known.join(", ")))
+}
+
+fn event_type(text: &str) -> Result<EventType, String> {
+    let known: Vec<&str> = EventType::ALL.iter().map(|kind| kind.as_str()).collect();
+    EventType::parse(text).ok_or_else(|| format!("must be one of {}", known.join(", ")))
 }
 
 fn external_user_id(text: &str) -> Result<ExternalUserId, String> {

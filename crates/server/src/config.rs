@@ -9,6 +9,7 @@ use figment::providers::{Env, Format, Toml};
 use serde::Deserialize;
 use serde_json::Value;
 use turnpike_app::webhooks::WebhookSettings;
+use turnpike_core::ledger::drift::DriftThreshold;
 use turnpike_core::ledger::hold::StreamSettlement;
 use turnpike_core::money::Micros;
 use turnpike_core::pricing::EndpointPrice;
@@ -32,6 +33,7 @@ pub(crate) struct Config {
     pub(crate) tokens: TokensConfig,
     pub(crate) processor: ProcessorConfig,
     pub(crate) webhooks: WebhooksConfig,
+    pub(crate) drift: DriftConfig,
     pub(crate) limits: LimitsConfig,
     pub(crate) telemetry: TelemetryConfig,
     #[serde(default)]
@@ -189,6 +191,14 @@ impl WebhooksConfig {
         if !(1..=3650).contains(&self.retention_days) {
             return wrong("retention_days must be 1 to 3650");
         }
+        // With every delay a fifth longer; `Retry-After` may add to it.
+        let longest = self
+            .schedule
+            .iter()
+            .fold(0_i64, |sum, delay| sum.saturating_add(*delay));
+        if longest.saturating_mul(6) / 5 > self.retention_days.saturating_mul(86_400) {
+            return wrong("schedule must be over before retention_days are");
+        }
         if !(1..=8760).contains(&self.disable_after_hours) {
             return wrong("disable_after_hours must be 1 to 8760");
         }
@@ -215,6 +225,24 @@ impl WebhooksConfig {
             poll_ms: self.poll_ms,
             concurrency: self.concurrency,
             concurrency_per_endpoint: self.concurrency_per_endpoint,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DriftConfig {
+    threshold_bps: u32,
+    threshold_usd: Micros,
+    pub(crate) interval_secs: u64,
+}
+
+impl DriftConfig {
+    /// From which difference on workspaces are told.
+    pub(crate) const fn threshold(&self) -> DriftThreshold {
+        DriftThreshold {
+            bps: self.threshold_bps,
+            usd: self.threshold_usd,
         }
     }
 }
@@ -388,6 +416,9 @@ impl Config {
         }
         self.processor.quote_rules()?;
         self.webhooks.validate()?;
+        if self.drift.threshold_bps > 10_000 || self.drift.threshold_usd.is_negative() {
+            return wrong("drift.threshold_bps must be 0 to 10000, threshold_usd 0 or more");
+        }
         if self.store.queue == 0
             || self.store.max_batch == 0
             || self.store.lanes == 0
@@ -502,6 +533,27 @@ mod tests {
             "{error}"
         );
         assert_eq!(distance("listn", "listen"), 1);
+    }
+
+    #[test]
+    fn a_drift_threshold_has_its_bounds() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("t.toml");
+        let load = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            Config::load(Some(&file), false)
+        };
+        let threshold = load("").unwrap().drift.threshold();
+        assert_eq!((threshold.bps, threshold.usd), (100, Micros::new(1_000_000)));
+        let zero = load("[drift]\nthreshold_bps = 0\nthreshold_usd = \"0\"\n");
+        assert_eq!(zero.unwrap().drift.threshold().bps, 0);
+        for wrong in [
+            "threshold_bps = 10001",
+            "threshold_usd = \"-1\"",
+            "threshold_usd = 1",
+        ] {
+            assert!(load(&format!("[drift]\n{wrong}\n")).is_err(), "{wrong}");
+        }
     }
 
     #[test]

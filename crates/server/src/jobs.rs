@@ -67,6 +67,10 @@ pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) -> O
             }
             Ok(())
         });
+        let measure = Duration::from_secs(app.service.config.drift.interval_secs.max(1));
+        spawn(app, stop, measure, |app| async move {
+            app.service.drift.reconcile().await.map(drop)
+        });
         spawn(app, stop, AUTO_TOPUPS, |app| async move {
             app.service.topups.begin_due().await.map(drop)
         });

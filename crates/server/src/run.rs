@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, IdentityMode};
@@ -84,6 +86,13 @@ pub(crate) async fn run(started: Started, data: &Path) -> Result<(), SetupError>
         tokio::spawn(admin_socket::serve(app.clone(), admin_socket::listen(data)?));
     }
     let dispatcher = jobs::start(&app, &stop, roles);
+    let stopped = {
+        let stop = stop.clone();
+        tokio::spawn(async move {
+            stop.cancelled().await;
+            Instant::now()
+        })
+    };
     tracing::info!(listen = config.server.listen, "turnpike is running");
     if roles.api {
         let router = router(&app);
@@ -91,10 +100,19 @@ pub(crate) async fn run(started: Started, data: &Path) -> Result<(), SetupError>
     } else {
         stop.cancelled().await;
     }
-    if let Some(dispatcher) = dispatcher
-        && let Err(error) = dispatcher.await
-    {
-        tracing::error!(%error, "the webhook worker ended badly");
+    if let Some(dispatcher) = dispatcher {
+        // What is not recorded by then is made again by whoever comes next.
+        let drain = Duration::from_secs(app.service.config.server.drain_secs);
+        match tokio::time::timeout_at(
+            stopped.await.unwrap_or_else(|_ended| Instant::now()) + drain,
+            dispatcher,
+        )
+        .await
+        {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "the webhook worker ended badly"),
+            Err(_elapsed) => tracing::warn!("webhook attempts were left behind"),
+        }
     }
     app.service.store.close().await;
     if is_embedded(&app.service.config.store)

@@ -14,12 +14,12 @@ use turnpike_app::reads::Reader;
 use turnpike_app::tokens::{KeyVault, VaultSettings};
 use turnpike_app::topups::{TopupDesk, TopupSettings};
 use turnpike_app::webhooks::{Dispatcher, SecretBox, WebhookDesk, WebhookParts};
-use turnpike_app::{AppSettings, Authenticator, CallDesk, EndUserDesk, Engine, Environment};
+use turnpike_app::{AppSettings, Authenticator, CallDesk, DriftDesk, EndUserDesk, Engine, Environment};
 use turnpike_core::access::KeyPepper;
 use turnpike_store::{PostgresOptions, PostgresStore, PriceRow, SqliteOptions, SqliteStore, Store};
 use turnpike_upstream::processor::{BuiltinProcessor, Processor, StripeProcessor, StripeSettings};
 use turnpike_upstream::webhook::{WebhookSender, WebhookSettings as SenderSettings};
-use turnpike_upstream::{Provider, ProviderSettings, Secret};
+use turnpike_upstream::{BoundedResolver, Provider, ProviderSettings, Secret};
 
 use crate::clock::SystemEnvironment;
 use crate::config::{Config, ConfigError, ModelConfig, ProcessorKind, ProviderConfig, StoreConfig};
@@ -72,6 +72,7 @@ pub(crate) struct Service {
     pub(crate) topups: TopupDesk,
     pub(crate) webhooks: WebhookDesk,
     pub(crate) dispatcher: Arc<Dispatcher>,
+    pub(crate) drift: Arc<DriftDesk>,
     /// The built-in processor, when it is the one in use.
     pub(crate) builtin: Option<Arc<BuiltinProcessor>>,
 }
@@ -122,6 +123,7 @@ impl Service {
             store.clone(),
             environment.clone(),
         )?);
+        let drift = drift_desk(&config, store.clone(), environment.clone());
         let mints = config.limits.token_mints_per_minute;
         let engine = Arc::new(Engine::new(store.clone(), environment.clone(), settings));
         Ok(Self {
@@ -134,7 +136,9 @@ impl Service {
                 pepper.clone(),
                 brand.clone(),
                 vault.clone(),
+                drift.clone(),
             ),
+            drift,
             authenticator: Authenticator::new(store.clone(), pepper, brand, vault.clone()),
             vault,
             topups,
@@ -222,6 +226,12 @@ pub(crate) fn vault(
     Arc::new(KeyVault::new(store, environment, settings))
 }
 
+/// Names of webhook endpoints that are looked up at once. A lookup holds one of the runtime's 512 blocking threads
+/// until the system gives up, and what is read from SQLite needs such threads, too.
+const LOOKUPS: usize = 256;
+/// The same for addresses that are being registered or tested.
+const TEST_LOOKUPS: usize = 32;
+
 /// What webhooks stand on.
 pub(crate) fn webhook_parts(
     config: &Config,
@@ -230,18 +240,31 @@ pub(crate) fn webhook_parts(
     environment: Arc<dyn Environment>,
 ) -> Result<WebhookParts, SetupError> {
     let settings = config.webhooks.settings();
-    let sender = SenderSettings {
-        allow_loopback: config.webhooks.allow_loopback,
-        timeout: Duration::from_millis(u64::try_from(settings.timeout_ms).unwrap_or_default()),
-        ..SenderSettings::default()
+    let make = |lookups: usize| {
+        let sender = SenderSettings {
+            allow_loopback: config.webhooks.allow_loopback,
+            timeout: Duration::from_millis(u64::try_from(settings.timeout_ms).unwrap_or_default()),
+            resolver: Arc::new(BoundedResolver::new(lookups)),
+        };
+        WebhookSender::new(sender).map_err(|error| SetupError::Other(error.to_string()))
     };
     Ok(WebhookParts {
         store,
         environment,
-        sender: WebhookSender::new(sender).map_err(|error| SetupError::Other(error.to_string()))?,
+        sender: make(LOOKUPS)?,
+        tester: make(TEST_LOOKUPS)?,
         secrets: SecretBox::new(&pepper.derive("webhook secrets"))?,
         settings,
     })
+}
+
+/// The use cases of usage drift.
+pub(crate) fn drift_desk(
+    config: &Config,
+    store: Arc<dyn Store>,
+    environment: Arc<dyn Environment>,
+) -> Arc<DriftDesk> {
+    Arc::new(DriftDesk::new(store, environment, config.drift.threshold()))
 }
 
 /// Opens the configured store.

@@ -6,6 +6,7 @@
 mod calls;
 mod catalogue;
 mod directory;
+mod drifts;
 mod error;
 mod memory;
 mod migrate;
@@ -24,16 +25,16 @@ pub use error::{StoreError, SubmitError};
 pub use memory::MemoryStore;
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use records::{
-    ApiKey, AuditRow, DriftRow, EndUserFilter, EntryFilter, EventRow, KeyPricing, LowBalanceSettings, Member,
-    OpenCalls, PriceRow, SigningKeyRow, Tenant, TenantPricing, TenantSettings, TopupFilter, TopupSettings,
-    UsageFilter, UsageGroup, UsageRow,
+    ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, KeyPricing,
+    LowBalanceSettings, Member, OpenCalls, PriceRow, SigningKeyRow, Tenant, TenantPricing, TenantSettings,
+    TopupFilter, TopupSettings, UsageFilter, UsageGroup, UsageRow,
 };
 pub use sqlite::{SqliteOptions, SqliteStore};
 pub use traits::{
-    Calls, Catalogue, Directory, Ledger, Scan, Statements, Store, Topups, Upkeep, WebhookDeliveries,
+    Calls, Catalogue, Directory, Drifts, Ledger, Scan, Statements, Store, Topups, Upkeep, WebhookDeliveries,
     WebhookEndpoints, WebhookEvents,
 };
 pub use webhooks::{
-    ClaimedDelivery, DeliveryReport, DeliveryRow, DueEndpoint, EndpointChange, EventFilter, FanOut,
-    NextAttempt, ReplayOf, Slots, WebhookEndpoint,
+    Canceling, ClaimedDelivery, DeliveryReport, DeliveryRow, DueEndpoint, EndpointChange, EventFilter,
+    FanOut, FanOutPlan, NextAttempt, Pruned, ReplayOf, Slots, Span, Verdict, WebhookEndpoint,
 };

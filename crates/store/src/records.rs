@@ -11,7 +11,7 @@ use turnpike_core::ledger::hold::StreamSettlement;
 use turnpike_core::ledger::{Payer, TenantHead, TenantStatus};
 use turnpike_core::money::{CreditsPerDollar, Micros};
 use turnpike_core::pricing::Markup;
-use turnpike_core::time::Timestamp;
+use turnpike_core::time::{Day, Timestamp};
 use uuid::Uuid;
 
 /// A workspace.
@@ -183,6 +183,32 @@ pub struct AuditRow {
     pub after: Option<String>,
     /// From where.
     pub origin: String,
+}
+
+/// What a provider's calls of one day cost a workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DayCosts {
+    /// The workspace.
+    pub tenant: TenantId,
+    /// Base cost of the captured calls, less what was credited back.
+    pub metered: Micros,
+    /// What the operator lost by them.
+    pub loss: Micros,
+}
+
+/// What a provider says one of its days cost, all workspaces together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriftImport {
+    /// Provider id.
+    pub provider: String,
+    /// Which day.
+    pub day: Day,
+    /// How much.
+    pub amount: Micros,
+    /// The file it came from.
+    pub source: String,
+    /// When it was read.
+    pub imported_at: Timestamp,
 }
 
 /// A call whose metering and provider differ, as stored.

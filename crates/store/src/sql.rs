@@ -203,6 +203,8 @@ pub(crate) trait Sql: Send + Sync {
     fn json_member(&self, column: &str, param: usize) -> String;
     /// What makes a selection pass over rows that another transaction has locked, and lock the others.
     fn skip_locked(&self) -> &'static str;
+    /// A query for the database's own clock, in milliseconds; `None` = it runs in this process.
+    fn clock_sql(&self) -> Option<&'static str>;
     /// What keeps the selected rows of table `w` as they are until the transaction ends.
     fn share_w(&self) -> &'static str;
 }

@@ -7,22 +7,25 @@ use turnpike_core::ids::{
 };
 use turnpike_core::ledger::audit::AuditReport;
 use turnpike_core::ledger::command::StoredOutcome;
+use turnpike_core::ledger::drift::{DriftKey, DriftWindow};
 use turnpike_core::ledger::hold::{Claim, ClaimKey};
 use turnpike_core::ledger::policy::EndUser;
 use turnpike_core::ledger::token::EndUserToken;
 use turnpike_core::ledger::topup::{AutoTopup, Topup};
 use turnpike_core::ledger::{Account, AccountKey, Command, Hold, Outcome, TenantStatus, Transfer};
-use turnpike_core::time::Timestamp;
+use turnpike_core::money::Micros;
+use turnpike_core::time::{Day, Timestamp};
 use uuid::Uuid;
 
 use crate::error::{StoreError, SubmitError};
 use crate::records::{
-    ApiKey, AuditRow, DriftRow, EndUserFilter, EntryFilter, EventRow, Member, OpenCalls, PriceRow,
-    SigningKeyRow, Tenant, TenantSettings, TopupFilter, UsageFilter, UsageGroup, UsageRow,
+    ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, Member,
+    OpenCalls, PriceRow, SigningKeyRow, Tenant, TenantSettings, TopupFilter, UsageFilter, UsageGroup,
+    UsageRow,
 };
 use crate::webhooks::{
-    ClaimedDelivery, DeliveryReport, DeliveryRow, DueEndpoint, EndpointChange, EventFilter, FanOut, ReplayOf,
-    Slots, WebhookEndpoint,
+    Canceling, ClaimedDelivery, DeliveryReport, DeliveryRow, DueEndpoint, EndpointChange, EventFilter,
+    FanOut, FanOutPlan, Pruned, ReplayOf, Slots, Span, WebhookEndpoint,
 };
 
 /// Changes of money.
@@ -198,7 +201,8 @@ pub trait WebhookEndpoints: Send + Sync {
     ) -> Result<Option<WebhookEndpoint>, StoreError>;
     /// A workspace's endpoints, oldest first.
     async fn list_webhook_endpoints(&self, tenant: TenantId) -> Result<Vec<WebhookEndpoint>, StoreError>;
-    /// Changes an endpoint; what waits for one that goes out of use is canceled. `false` = there is none.
+    /// Changes an endpoint; what waits for one that goes out of use is to be canceled. It is not enabled before that
+    /// is done. `false` = there is none.
     async fn change_webhook_endpoint(
         &self,
         tenant: TenantId,
@@ -213,13 +217,23 @@ pub trait WebhookEndpoints: Send + Sync {
         secrets: &str,
         audit: &AuditRow,
     ) -> Result<bool, StoreError>;
-    /// Removes an endpoint and cancels what waits for it; `false` = there is none.
+    /// Removes an endpoint; what waits for it is to be canceled. `false` = there is none.
     async fn delete_webhook_endpoint(
         &self,
         tenant: TenantId,
         id: WebhookEndpointId,
         audit: &AuditRow,
     ) -> Result<bool, StoreError>;
+    /// Endpoints out of use of which attempts may wait to be canceled.
+    async fn list_canceling_endpoints(&self) -> Result<Vec<(TenantId, WebhookEndpointId)>, StoreError>;
+    /// Cancels what waits for an endpoint that went out of use, at most so many.
+    async fn cancel_deliveries(
+        &self,
+        tenant: TenantId,
+        id: WebhookEndpointId,
+        at: Timestamp,
+        most: u32,
+    ) -> Result<Canceling, StoreError>;
 }
 
 /// Events as they are shown.
@@ -231,18 +245,32 @@ pub trait WebhookEvents: Send + Sync {
     async fn find_event(&self, tenant: TenantId, id: EventId) -> Result<Option<EventRow>, StoreError>;
     /// Every attempt to tell of the event at `seq`, by endpoint and number.
     async fn list_deliveries(&self, tenant: TenantId, seq: i64) -> Result<Vec<DeliveryRow>, StoreError>;
-    /// Of each of these events the attempt with the highest number; of several endpoints' the one that is due last.
+    /// Of each of these events the latest attempt: the one that is due last, canceled ones behind the others.
     async fn latest_deliveries(&self, tenant: TenantId, seqs: &[i64])
     -> Result<Vec<DeliveryRow>, StoreError>;
-    /// Removes a workspace's events from before `before`, at most so many, with their attempts; says how many.
-    async fn prune_events(&self, tenant: TenantId, before: Timestamp, most: u32) -> Result<u64, StoreError>;
+    /// How many of these events an endpoint in use wants, has not taken and is not about to be told of.
+    async fn count_missed(
+        &self,
+        tenant: TenantId,
+        endpoint: WebhookEndpointId,
+        span: Span,
+    ) -> Result<u64, StoreError>;
+    /// Removes a workspace's events from before `before` with their attempts, at most so many of each.
+    async fn prune_events(
+        &self,
+        tenant: TenantId,
+        before: Timestamp,
+        most: u32,
+    ) -> Result<Pruned, StoreError>;
 }
 
 /// Attempts to tell endpoints of events.
 #[async_trait]
 pub trait WebhookDeliveries: Send + Sync {
-    /// Makes the first attempts of new events pending, about `most` of them.
-    async fn fan_out(&self, most: u32) -> Result<FanOut, StoreError>;
+    /// Now, by the clock that all workers share; `local` where there is one worker alone.
+    async fn clock(&self, local: Timestamp) -> Result<Timestamp, StoreError>;
+    /// Makes the first attempts of new events pending.
+    async fn fan_out(&self, plan: FanOutPlan) -> Result<FanOut, StoreError>;
     /// Endpoints in use for which an attempt is due.
     async fn list_due_endpoints(&self, now: Timestamp) -> Result<Vec<DueEndpoint>, StoreError>;
     /// Takes due attempts, the longest due first, under a fresh `claim` that ends at `lease_until`.
@@ -253,22 +281,19 @@ pub trait WebhookDeliveries: Send + Sync {
         claim: Uuid,
         lease_until: Timestamp,
     ) -> Result<Vec<ClaimedDelivery>, StoreError>;
-    /// Records how attempts ended and makes the next ones pending; says of how many the claim still stood. An
-    /// endpoint that has only failed for `patience_ms` goes out of use.
-    async fn record_deliveries(
-        &self,
-        reports: &[DeliveryReport],
-        patience_ms: i64,
-    ) -> Result<u64, StoreError>;
+    /// Records how attempts ended and makes the next ones pending; says of how many the claim still stood.
+    async fn record_deliveries(&self, reports: &[DeliveryReport]) -> Result<u64, StoreError>;
     /// Fails attempts whose lease ended before `lease_before` and makes others pending at once, under a fresh `claim`.
+    /// One that is interrupted twice in a row costs a step of the schedule, which has `steps`.
     async fn recover_deliveries(
         &self,
         lease_before: Timestamp,
         now: Timestamp,
         claim: Uuid,
+        steps: i16,
     ) -> Result<u64, StoreError>;
-    /// Makes attempts that a person asks for pending at once; says how many. None when the endpoint is not in use,
-    /// and none beside an attempt that is under way.
+    /// Makes attempts that a person asks for pending at once; says how many. `None` when the endpoint is not in use, or
+    /// when an attempt at the one event is under way.
     async fn replay(
         &self,
         tenant: TenantId,
@@ -276,7 +301,37 @@ pub trait WebhookDeliveries: Send + Sync {
         of: ReplayOf,
         audit: Option<&AuditRow>,
         now: Timestamp,
-    ) -> Result<u64, StoreError>;
+    ) -> Result<Option<u64>, StoreError>;
+}
+
+/// What providers' days cost by the ledger and by the providers themselves, and where the two differ.
+#[async_trait]
+pub trait Drifts: Send + Sync {
+    /// What calls of `provider` that began on `day` cost, by workspace, or of one workspace alone.
+    async fn day_costs(
+        &self,
+        provider: &str,
+        day: Day,
+        tenant: Option<TenantId>,
+    ) -> Result<Vec<DayCosts>, StoreError>;
+    /// The workspaces and providers whose calls of `day` lost at least that much to the operator.
+    async fn list_day_losses(
+        &self,
+        day: Day,
+        at_least: Micros,
+    ) -> Result<Vec<(TenantId, String)>, StoreError>;
+    /// The windows that were told of and are not over, oldest first.
+    async fn list_open_drifts(&self) -> Result<Vec<(DriftKey, DriftWindow)>, StoreError>;
+    /// A window that was told of.
+    async fn find_drift(&self, key: &DriftKey) -> Result<Option<DriftWindow>, StoreError>;
+    /// Adds or replaces what providers say their days cost, all or none; they are to be judged again.
+    async fn put_drift_imports(&self, imports: &[DriftImport]) -> Result<(), StoreError>;
+    /// What a provider says of its day.
+    async fn find_drift_import(&self, provider: &str, day: Day) -> Result<Option<DriftImport>, StoreError>;
+    /// What was imported and not judged yet, oldest day first.
+    async fn list_pending_drift_imports(&self, limit: u32) -> Result<Vec<DriftImport>, StoreError>;
+    /// Notes that `import` was judged; `false` = it was replaced meanwhile, or judged already.
+    async fn mark_drift_import(&self, import: &DriftImport, at: Timestamp) -> Result<bool, StoreError>;
 }
 
 /// Prices of models, shared by all workspaces.
@@ -314,6 +369,7 @@ pub trait Store:
     + Statements
     + Directory
     + Topups
+    + Drifts
     + WebhookEndpoints
     + WebhookEvents
     + WebhookDeliveries
@@ -327,6 +383,7 @@ impl<T> Store for T where
         + Statements
         + Directory
         + Topups
+        + Drifts
         + WebhookEndpoints
         + WebhookEvents
         + WebhookDeliveries

@@ -28,7 +28,7 @@ pub use openai::stream::{EventStream, StreamSummary};
 pub use openai::{ChatApi, Completion};
 pub use processor::{BuiltinProcessor, Processor, ProcessorError, StripeProcessor, StripeSettings};
 pub use provider::{BuildError, Provider, ProviderKind, ProviderSettings};
-pub use resolve::{Resolver, SystemResolver};
+pub use resolve::{BoundedResolver, Resolver, SystemResolver};
 pub use secret::Secret;
 pub use tool::{ArgsIn, HttpEndpoint, QuoteSettings, ToolMethod, ToolReply};
 pub use webhook::{

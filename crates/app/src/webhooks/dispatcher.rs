@@ -3,6 +3,7 @@
 //! Any number of workers may run, in one process or many. What a worker took and did not report before its lease
 //! was over is lost to it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,28 +13,27 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use turnpike_core::ids::WebhookEndpointId;
+use turnpike_core::ids::{TenantId, WebhookEndpointId};
 use turnpike_core::time::Timestamp;
-use turnpike_store::{ClaimedDelivery, DeliveryReport, DueEndpoint, NextAttempt, Slots};
+use turnpike_store::{
+    ClaimedDelivery, DeliveryReport, DueEndpoint, FanOutPlan, NextAttempt, Slots, StoreError, Verdict,
+};
 use turnpike_upstream::webhook::{Attempt, WebhookRequest, WebhookSecret};
 use uuid::Uuid;
 
-use super::lanes::Lanes;
+use super::lanes::{End, Lanes, Promised};
 use super::view::message;
-use super::{WebhookParts, recorder};
-use crate::error::AppError;
+use super::{LEASE_SLACK_MS, WebhookParts, canceling, recorder};
 
 /// First attempts that one pass makes pending: no transaction holds the ledger's writer for long.
 const FAN_OUT: u32 = 1000;
 /// Attempts that one pass takes.
 const CLAIM: usize = 512;
-/// How long a lease outlives the longest attempt: for the start of the attempt and for its record.
-const LEASE_SLACK_MS: i64 = 15_000;
-/// How often leases are looked at, and idle lanes forgotten.
+/// How often leases and endpoints out of use are looked at.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// After a failure of the store.
 const REST: Duration = Duration::from_millis(500);
-/// Lanes are forgotten this often.
+/// Idle lanes are forgotten with every so manieth upkeep.
 const TIDY_EVERY: u32 = 12;
 
 /// What a worker has done since it was last asked.
@@ -57,12 +57,20 @@ pub struct Dispatcher {
     parts: Arc<WebhookParts>,
     lanes: Lanes,
     counts: Arc<DispatchCounts>,
+    passes: AtomicU64,
 }
 
 /// What an attempt needs beside its event.
 struct Target {
-    url: Arc<str>,
     secrets: Arc<[WebhookSecret]>,
+    failing_since: Option<Timestamp>,
+}
+
+/// Under which claim an attempt is made, and until when it may begin.
+#[derive(Clone, Copy)]
+struct Lease {
+    claim: Uuid,
+    begin_by: Instant,
 }
 
 /// What a pass takes.
@@ -81,6 +89,7 @@ impl Dispatcher {
         Self {
             lanes: Lanes::new(settings.concurrency, settings.concurrency_per_endpoint),
             counts: Arc::default(),
+            passes: AtomicU64::new(0),
             parts,
         }
     }
@@ -93,15 +102,16 @@ impl Dispatcher {
     /// Works until `stop`, then waits for the attempts that run, at most as long as one may take, and records them.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         if !self.parts.store.is_shared() {
-            // Nobody else can be at work on this store.
+            // Nobody else can be at work on this store, and nobody who was is any more.
             self.recover(Timestamp::from_millis(i64::MAX)).await;
         }
         let room = self.parts.settings.concurrency.max(1);
         let (reports, received) = mpsc::channel(room);
         let recording = tokio::spawn(recorder::run(self.parts.clone(), received));
+        let upkeep = tokio::spawn(self.clone().keep_up(stop.clone()));
         let running = TaskTracker::new();
-        let (mut upkeep_at, mut rounds) = (Instant::now() + UPKEEP, 0_u32);
-        while !stop.is_cancelled() {
+        // Without a recorder nothing is sent: nobody would know of it.
+        while !stop.is_cancelled() && !reports.is_closed() {
             let pause = match self.pass(&running, &reports).await {
                 Ok(true) => Duration::ZERO,
                 Ok(false) => Duration::from_millis(self.parts.settings.poll_ms.max(1)),
@@ -110,15 +120,6 @@ impl Dispatcher {
                     REST
                 }
             };
-            if Instant::now() >= upkeep_at {
-                upkeep_at = Instant::now() + UPKEEP;
-                rounds = rounds.wrapping_add(1);
-                if rounds.is_multiple_of(TIDY_EVERY) {
-                    self.lanes.tidy();
-                }
-                let now = self.parts.environment.now();
-                self.recover(now).await;
-            }
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = self.lanes.freed() => {}
@@ -128,19 +129,45 @@ impl Dispatcher {
         running.close();
         drop(reports);
         running.wait().await;
-        if let Err(error) = recording.await {
-            tracing::error!(%error, "the recorder of webhook attempts ended badly");
+        for (what, task) in [("recorder", recording), ("upkeep", upkeep)] {
+            if let Err(error) = task.await {
+                tracing::error!(%error, what, "a part of the webhook worker ended badly");
+            }
         }
     }
 
-    /// Makes others' lost attempts anew.
+    /// Looks after what others left, beside the passes.
+    async fn keep_up(self: Arc<Self>, stop: CancellationToken) {
+        let mut rounds = 0_u32;
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(UPKEEP) => {}
+                () = stop.cancelled() => return,
+            }
+            rounds = rounds.wrapping_add(1);
+            if rounds.is_multiple_of(TIDY_EVERY) {
+                self.lanes.tidy();
+            }
+            // A worker that is alone with its store is the only one whose leases there are.
+            if self.parts.store.is_shared() {
+                match self.parts.store.clock(self.parts.environment.now()).await {
+                    Ok(now) => self.recover(now).await,
+                    Err(error) => tracing::warn!(%error, "lost webhook attempts wait for the store"),
+                }
+            }
+            canceling::sweep(&self.parts).await;
+        }
+    }
+
+    /// Makes lost attempts anew.
     async fn recover(&self, lease_before: Timestamp) {
         let environment = &self.parts.environment;
         let (now, claim) = (environment.now(), environment.new_id());
+        let steps = self.parts.settings.schedule.steps();
         match self
             .parts
             .store
-            .recover_deliveries(lease_before, now, claim)
+            .recover_deliveries(lease_before, now, claim, steps)
             .await
         {
             Ok(0) => {}
@@ -157,117 +184,252 @@ impl Dispatcher {
         self: &Arc<Self>,
         running: &TaskTracker,
         reports: &mpsc::Sender<DeliveryReport>,
-    ) -> Result<bool, AppError> {
+    ) -> Result<bool, StoreError> {
         let parts = &self.parts;
-        let fanned = parts.store.fan_out(FAN_OUT).await?;
-        let now = parts.environment.now();
-        let due = parts.store.list_due_endpoints(now).await?;
+        let settings = &parts.settings;
+        let turn = self.passes.fetch_add(1, Ordering::Relaxed);
+        let due_in = settings.schedule.first_delay_ms();
+        let local = parts.environment.now();
+        let plan = FanOutPlan {
+            most: FAN_OUT,
+            due: parts.store.clock(local).await?.plus_millis(due_in),
+            turn,
+        };
+        let fanned = parts.store.fan_out(plan).await?;
+        // Leases and times are those of one clock, however many workers there are.
+        let due = parts
+            .store
+            .list_due_endpoints(parts.store.clock(parts.environment.now()).await?)
+            .await?;
         let Plan {
             slots,
             planned,
             left_out,
-        } = self.plan(&due, now);
+        } = self.plan(&due, turn);
         if slots.is_empty() {
             return Ok(fanned.more);
         }
-        let claim = parts.environment.new_id();
-        let lease_until = now.plus_millis(parts.settings.timeout_ms.saturating_add(LEASE_SLACK_MS));
-        let started_by =
-            Instant::now() + Duration::from_millis(u64::try_from(LEASE_SLACK_MS / 2).unwrap_or(0));
+        let lease = Lease {
+            claim: parts.environment.new_id(),
+            begin_by: Instant::now() + Duration::from_millis(LEASE_SLACK_MS.unsigned_abs() / 2),
+        };
+        let now = parts.store.clock(parts.environment.now()).await?;
+        let until = now.plus_millis(settings.lease_ms());
         let claimed = parts
             .store
-            .claim_deliveries(&slots, now, claim, lease_until)
+            .claim_deliveries(&slots, now, lease.claim, until)
             .await?;
         if !claimed.is_empty() {
             fail_point!("after-webhook-claimed");
         }
         // More waits for those that were served, or for those whose turn did not come.
         let more = claimed.len() == planned || (left_out && !claimed.is_empty());
-        let mut targets = std::collections::HashMap::new();
-        for endpoint in due {
-            let secrets = parts.secrets.live(endpoint.id, &endpoint.secrets, now);
-            // Without a secret the attempt fails and says so.
-            let secrets = secrets.unwrap_or_default();
-            let target = Target {
-                url: endpoint.url.into(),
-                secrets: secrets.into(),
-            };
-            targets.insert(endpoint.id, Arc::new(target));
-        }
+        let due: HashMap<WebhookEndpointId, DueEndpoint> =
+            due.into_iter().map(|endpoint| (endpoint.id, endpoint)).collect();
+        let mut targets: HashMap<WebhookEndpointId, Arc<Target>> = HashMap::new();
         for taken in claimed {
-            let Some(target) = targets.get(&taken.endpoint).cloned() else {
-                continue;
-            };
-            self.lanes.enter(taken.endpoint);
-            let (worker, reports) = (self.clone(), reports.clone());
-            running.spawn(async move { worker.attempt(taken, &target, claim, started_by, reports).await });
+            let target = targets
+                .entry(taken.endpoint)
+                .or_insert_with(|| Arc::new(self.target(due.get(&taken.endpoint))))
+                .clone();
+            let place = Place::take(self.clone(), &taken);
+            let reports = reports.clone();
+            running.spawn(async move { place.attempt(taken, &target, lease, reports).await });
         }
         Ok(fanned.more || more)
     }
 
-    /// How many attempts of each endpoint are taken, beginning with another endpoint every time.
-    fn plan(&self, due: &[DueEndpoint], now: Timestamp) -> Plan {
-        let start = usize::try_from(now.millis())
-            .unwrap_or_default()
-            .checked_rem(due.len())
-            .unwrap_or_default();
-        let mut planned: usize = 0;
-        let mut left_out = false;
-        let mut slots = Vec::new();
-        for endpoint in due.iter().cycle().skip(start).take(due.len()) {
-            let room = CLAIM.saturating_sub(planned);
-            if room == 0 {
-                left_out = true;
-                break;
-            }
-            let free = self.lanes.free(endpoint.id, planned).min(room);
-            if free == 0 {
-                continue;
-            }
-            planned = planned.saturating_add(free);
-            slots.push(Slots {
-                tenant: endpoint.tenant,
-                endpoint: endpoint.id,
-                count: u32::try_from(free).unwrap_or(u32::MAX),
-            });
-        }
-        // In one order everywhere, so that workers do not wait for one another in a circle.
-        slots.sort_by_key(|slots| (slots.tenant.bucket(), slots.tenant, slots.endpoint));
-        Plan {
-            slots,
-            planned,
-            left_out,
+    /// Without a secret the attempt fails and says so.
+    fn target(&self, endpoint: Option<&DueEndpoint>) -> Target {
+        let now = self.parts.environment.now();
+        let live = |endpoint: &DueEndpoint| self.parts.secrets.live(endpoint.id, &endpoint.secrets, now).ok();
+        Target {
+            secrets: endpoint.and_then(live).unwrap_or_default().into(),
+            failing_since: endpoint.and_then(|endpoint| endpoint.failing_since),
         }
     }
 
+    /// How many attempts of each endpoint are taken: an even share first, then what is left, beginning with another
+    /// endpoint every time.
+    fn plan(&self, due: &[DueEndpoint], turn: u64) -> Plan {
+        let count = u64::try_from(due.len()).unwrap_or(u64::MAX);
+        let start = usize::try_from(turn.checked_rem(count).unwrap_or(0)).unwrap_or(0);
+        let mut promised = Promised::default();
+        let mut granted: HashMap<WebhookEndpointId, usize> = HashMap::new();
+        let share = CLAIM.checked_div(due.len()).unwrap_or(CLAIM).max(1);
+        for most in [share, CLAIM] {
+            for endpoint in due.iter().cycle().skip(start).take(due.len()) {
+                let room = CLAIM.saturating_sub(promised.all());
+                let more = self
+                    .lanes
+                    .promise(&mut promised, endpoint.tenant, endpoint.id, room.min(most));
+                if more > 0 {
+                    let granted = granted.entry(endpoint.id).or_insert(0);
+                    *granted = granted.saturating_add(more);
+                }
+            }
+        }
+        let slot = |endpoint: &DueEndpoint| {
+            let count = granted.get(&endpoint.id)?;
+            Some(Slots {
+                tenant: endpoint.tenant,
+                endpoint: endpoint.id,
+                url: endpoint.url.clone(),
+                count: u32::try_from(*count).unwrap_or(u32::MAX),
+            })
+        };
+        let mut slots: Vec<Slots> = due.iter().filter_map(slot).collect();
+        // In one order everywhere, so that workers do not wait for one another in a circle.
+        slots.sort_by_key(|slots| (slots.tenant.bucket(), slots.tenant, slots.endpoint));
+        Plan {
+            left_out: promised.all() >= CLAIM && slots.len() < due.len(),
+            planned: promised.all(),
+            slots,
+        }
+    }
+
+    async fn send(&self, taken: &ClaimedDelivery, target: &Target) -> Ended {
+        let parts = &self.parts;
+        let body = match message(taken.tenant, &taken.event, parts.settings.retention_ms) {
+            Ok(body) => body,
+            Err(error) => {
+                tracing::error!(event = %taken.event.id, %error, "an event cannot be told");
+                return Ended::NotSent("the event cannot be told");
+            }
+        };
+        let attempt = parts
+            .sender
+            .send(&WebhookRequest {
+                url: &taken.url,
+                id: &taken.event.id.to_string(),
+                at: parts.environment.now(),
+                body: &body,
+                secrets: &target.secrets,
+            })
+            .await;
+        Ended::Sent(attempt)
+    }
+
+    fn report(&self, taken: &ClaimedDelivery, target: &Target, ended: Ended, claim: Uuid) -> DeliveryReport {
+        let now = self.parts.environment.now();
+        let mut report = DeliveryReport {
+            tenant: taken.tenant,
+            event_seq: taken.event.seq,
+            endpoint: taken.endpoint,
+            url: taken.url.clone(),
+            attempt: taken.attempt,
+            claim,
+            succeeded: false,
+            finished_at: now,
+            http_status: None,
+            response_body: None,
+            error: None,
+            next: None,
+            verdict: None,
+        };
+        let mut asked = None;
+        match ended {
+            Ended::NotSent(why) => report.error = Some(why.to_owned()),
+            Ended::Sent(attempt) => {
+                report.succeeded = attempt.succeeded();
+                report.verdict = self.verdict(&attempt, target, now);
+                report.http_status = attempt.http_status.and_then(|status| i16::try_from(status).ok());
+                report.response_body = attempt.response_body;
+                report.error = attempt.error.map(str::to_owned);
+                asked = attempt
+                    .retry_after
+                    .map(|asked| i64::try_from(asked.as_millis()).unwrap_or(i64::MAX));
+            }
+        }
+        if !report.succeeded && report.verdict != Some(Verdict::Gone) {
+            let random = self.parts.environment.random_32();
+            let roll = random
+                .first_chunk::<8>()
+                .map_or(0, |bytes| u64::from_be_bytes(*bytes));
+            let at = self.parts.settings.schedule.next(taken.step, now, roll, asked);
+            report.next = at.map(|at| NextAttempt {
+                step: taken.step.saturating_add(1),
+                at,
+            });
+        }
+        report
+    }
+
+    /// What an attempt says of its endpoint; nothing where that is known.
+    fn verdict(&self, attempt: &Attempt, target: &Target, now: Timestamp) -> Option<Verdict> {
+        if attempt.succeeded() {
+            return target.failing_since.map(|_since| Verdict::Works);
+        }
+        if attempt.is_gone() {
+            return Some(Verdict::Gone);
+        }
+        let Some(since) = target.failing_since else {
+            return Some(Verdict::Fails);
+        };
+        let limit = now.plus_millis(self.parts.settings.patience_ms.saturating_neg());
+        (since <= limit).then_some(Verdict::Hopeless(limit))
+    }
+}
+
+/// What became of an attempt.
+enum Ended {
+    /// It was made, or could not reach anybody.
+    Sent(Attempt),
+    /// It was not made, for this reason.
+    NotSent(&'static str),
+}
+
+/// The place of one attempt, given back however it ends.
+struct Place {
+    worker: Arc<Dispatcher>,
+    taken_by: (TenantId, WebhookEndpointId),
+    slow: bool,
+    end: End,
+}
+
+impl Place {
+    fn take(worker: Arc<Dispatcher>, taken: &ClaimedDelivery) -> Self {
+        Self {
+            slow: worker.lanes.enter(taken.tenant, taken.endpoint),
+            taken_by: (taken.tenant, taken.endpoint),
+            worker,
+            end: End {
+                succeeded: false,
+                answered: true,
+                took: Duration::ZERO,
+            },
+        }
+    }
+
+    /// Makes an attempt and hands its outcome to the recorder.
     async fn attempt(
-        &self,
+        mut self,
         taken: ClaimedDelivery,
         target: &Target,
-        claim: Uuid,
-        started_by: Instant,
+        lease: Lease,
         reports: mpsc::Sender<DeliveryReport>,
     ) {
-        let place = Place {
-            lanes: &self.lanes,
-            endpoint: taken.endpoint,
-            outcome: None,
-        };
-        if Instant::now() > started_by {
+        let ended = if Instant::now() > lease.begin_by {
             // This process stood still: the lease may be over before an answer could be recorded.
-            tracing::warn!("a webhook attempt began too late and is left to its lease");
-            return;
-        }
-        let Some((attempt, now)) = self.send(&taken, target).await else {
-            return;
-        };
-        fail_point!("after-webhook-sent");
-        let place = place.over(&attempt);
-        let report = self.report(&taken, &attempt, claim, now);
-        let count = if report.succeeded {
-            &self.counts.succeeded
+            tracing::warn!("a webhook attempt would have begun too late");
+            Ended::NotSent("the worker was too late")
         } else {
-            &self.counts.failed
+            self.worker.send(&taken, target).await
+        };
+        if let Ended::Sent(attempt) = &ended {
+            fail_point!("after-webhook-sent");
+            self.end = End {
+                succeeded: attempt.succeeded(),
+                answered: attempt.http_status.is_some(),
+                took: attempt.elapsed,
+            };
+        }
+        let report = self.worker.report(&taken, target, ended, lease.claim);
+        let counts = &self.worker.counts;
+        let count = if report.succeeded {
+            &counts.succeeded
+        } else {
+            &counts.failed
         };
         count.fetch_add(1, Ordering::Relaxed);
         // INVARIANT: the place is given back after the report is on its way, so that what waits to be recorded is
@@ -275,94 +437,13 @@ impl Dispatcher {
         if reports.send(report).await.is_err() {
             tracing::error!("nobody records webhook attempts any more");
         }
-        drop(place);
-    }
-
-    async fn send(&self, taken: &ClaimedDelivery, target: &Target) -> Option<(Attempt, Timestamp)> {
-        let parts = &self.parts;
-        let body = match message(taken.tenant, &taken.event, parts.settings.retention_ms) {
-            Ok(body) => body,
-            Err(error) => {
-                tracing::error!(event = %taken.event.id, %error, "an event cannot be told");
-                return None;
-            }
-        };
-        let attempt = parts
-            .sender
-            .send(&WebhookRequest {
-                url: &target.url,
-                id: &taken.event.id.to_string(),
-                at: parts.environment.now(),
-                body: &body,
-                secrets: &target.secrets,
-            })
-            .await;
-        Some((attempt, parts.environment.now()))
-    }
-
-    fn report(
-        &self,
-        taken: &ClaimedDelivery,
-        attempt: &Attempt,
-        claim: Uuid,
-        now: Timestamp,
-    ) -> DeliveryReport {
-        let succeeded = attempt.succeeded();
-        let gone = attempt.is_gone();
-        let asked = attempt
-            .retry_after
-            .map(|asked| i64::try_from(asked.as_millis()).unwrap_or(i64::MAX));
-        let random = self.parts.environment.random_32();
-        let roll = random
-            .first_chunk::<8>()
-            .map_or(0, |bytes| u64::from_be_bytes(*bytes));
-        let next = if succeeded || gone {
-            None
-        } else {
-            let at = self.parts.settings.schedule.next(taken.step, now, roll, asked);
-            at.map(|at| NextAttempt {
-                step: taken.step.saturating_add(1),
-                at,
-            })
-        };
-        DeliveryReport {
-            tenant: taken.tenant,
-            event_seq: taken.event.seq,
-            endpoint: taken.endpoint,
-            attempt: taken.attempt,
-            claim,
-            succeeded,
-            finished_at: now,
-            http_status: attempt.http_status.and_then(|status| i16::try_from(status).ok()),
-            response_body: attempt.response_body.clone(),
-            error: attempt.error.map(str::to_owned),
-            next,
-            gone,
-        }
+        drop(self);
     }
 }
 
-/// The place of one attempt, given back however it ends.
-struct Place<'a> {
-    lanes: &'a Lanes,
-    endpoint: WebhookEndpointId,
-    outcome: Option<(bool, bool, Duration)>,
-}
-
-impl Place<'_> {
-    fn over(mut self, attempt: &Attempt) -> Self {
-        self.outcome = Some((
-            attempt.succeeded(),
-            attempt.http_status.is_some(),
-            attempt.elapsed,
-        ));
-        self
-    }
-}
-
-impl Drop for Place<'_> {
+impl Drop for Place {
     fn drop(&mut self) {
-        let (succeeded, answered, took) = self.outcome.unwrap_or((false, true, Duration::ZERO));
-        self.lanes.leave(self.endpoint, succeeded, answered, took);
+        let (tenant, endpoint) = self.taken_by;
+        self.worker.lanes.leave(tenant, endpoint, self.slow, &self.end);
     }
 }

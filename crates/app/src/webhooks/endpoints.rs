@@ -1,24 +1,31 @@
 //! Endpoints as people manage them.
 
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{EventId, WebhookEndpointId};
 use turnpike_core::ledger::event::EventType;
-use turnpike_store::{EndpointChange, EventFilter, EventRow, ReplayOf, WebhookEndpoint};
+use turnpike_core::time::Timestamp;
+use turnpike_store::{Canceling, EndpointChange, EventFilter, EventRow, ReplayOf, Span, WebhookEndpoint};
 use turnpike_upstream::webhook::{Destination, WebhookRequest, WebhookSecret};
 
+use super::canceling::{cancel_part, cancel_some};
 use super::events::disabled;
-use super::request::{self, ChangedEndpoint, NewEndpoint};
+use super::request::{self, ChangedEndpoint, NewEndpoint, Period};
 use super::view::{endpoint_view, message};
 use super::{WebhookDesk, no_such_endpoint};
-use crate::auth::Actor;
+use crate::auth::{Actor, require_active};
 use crate::error::AppError;
 
-/// Positions that one statement of a bulk replay looks at.
-const REPLAY_STEP: i64 = 500;
-/// Most events that one bulk replay tells again.
-const MAX_REPLAYED: u64 = 100_000;
+/// Events that one step of a bulk replay looks at.
+const REPLAY_STEP: u32 = 500;
+/// Most events that one bulk replay tells again, about.
+const MAX_REPLAYED: u64 = 10_000;
+/// Most events that one bulk replay looks at, about.
+const MAX_READ: u64 = 100_000;
 
 impl WebhookDesk {
     /// Adds an endpoint. The answer has its secret, which is never shown again.
@@ -26,6 +33,7 @@ impl WebhookDesk {
     /// # Errors
     /// `VALIDATION_ERROR` for a URL that may not be told, `ALREADY_EXISTS` when the workspace has too many.
     pub async fn create(&self, actor: &Actor, raw: &[u8]) -> Result<Value, AppError> {
+        require_active(&actor.tenant)?;
         let new = NewEndpoint::parse(raw)?;
         let parts = &self.parts;
         let destination = self.destination(&new.url).await?;
@@ -63,7 +71,7 @@ impl WebhookDesk {
 
     /// A URL that may be told: its form and every address of its name are checked.
     async fn destination(&self, url: &str) -> Result<Destination, AppError> {
-        let checked = self.parts.sender.register(url).await;
+        let checked = self.parts.tester.register(url).await;
         checked.map_err(|error| AppError::invalid("url", error.to_string()))
     }
 
@@ -91,6 +99,7 @@ impl WebhookDesk {
     /// # Errors
     /// `NOT_FOUND`, `VALIDATION_ERROR`.
     pub async fn change(&self, actor: &Actor, id: WebhookEndpointId, raw: &[u8]) -> Result<Value, AppError> {
+        require_active(&actor.tenant)?;
         let changed = ChangedEndpoint::parse(raw)?;
         let before = self.endpoint(actor, id).await?;
         let url = match &changed.url {
@@ -110,14 +119,21 @@ impl WebhookDesk {
             "eventTypes": change.mask.map(turnpike_core::webhook::EventMask::types),
         });
         audit.after = Some(after.to_string());
-        let store = &self.parts.store;
-        if !store
-            .change_webhook_endpoint(actor.tenant.id, id, &change, &audit)
-            .await?
-        {
+        let (store, tenant) = (&self.parts.store, actor.tenant.id);
+        if change.enabled == Some(true) && cancel_part(&self.parts, tenant, id).await? == Canceling::More {
+            return Err(still_canceling());
+        }
+        if !store.change_webhook_endpoint(tenant, id, &change, &audit).await? {
             return Err(no_such_endpoint());
         }
-        self.endpoint(actor, id).await
+        if change.enabled == Some(false) {
+            cancel_some(&self.parts, tenant, id).await;
+        }
+        let changed = self.find(actor, id).await?;
+        if change.enabled == Some(true) && changed.disabled.is_some() {
+            return Err(still_canceling());
+        }
+        Ok(endpoint_view(&changed, self.parts.environment.now()))
     }
 
     /// Removes an endpoint; what waits for it is canceled.
@@ -125,15 +141,16 @@ impl WebhookDesk {
     /// # Errors
     /// `NOT_FOUND`.
     pub async fn delete(&self, actor: &Actor, id: WebhookEndpointId) -> Result<(), AppError> {
+        require_active(&actor.tenant)?;
         let before = self.endpoint(actor, id).await?;
         let mut audit = self.audit(actor, "webhook_endpoint.delete", &id);
         audit.before = Some(before.to_string());
-        let store = &self.parts.store;
-        if store.delete_webhook_endpoint(actor.tenant.id, id, &audit).await? {
-            Ok(())
-        } else {
-            Err(no_such_endpoint())
+        let (store, tenant) = (&self.parts.store, actor.tenant.id);
+        if !store.delete_webhook_endpoint(tenant, id, &audit).await? {
+            return Err(no_such_endpoint());
         }
+        cancel_some(&self.parts, tenant, id).await;
+        Ok(())
     }
 
     /// Gives an endpoint a new secret, shown once; the old one signs beside it for the overlap.
@@ -141,6 +158,7 @@ impl WebhookDesk {
     /// # Errors
     /// `NOT_FOUND`; `ALREADY_EXISTS` when too many secrets still overlap, or when another rotation came between.
     pub async fn rotate(&self, actor: &Actor, id: WebhookEndpointId, raw: &[u8]) -> Result<Value, AppError> {
+        require_active(&actor.tenant)?;
         let overlap = request::overlap_ms(raw)?;
         let mut endpoint = self.find(actor, id).await?;
         let (parts, refused) = (&self.parts, |message: &str| {
@@ -170,6 +188,7 @@ impl WebhookDesk {
     /// # Errors
     /// `NOT_FOUND`, `VALIDATION_ERROR`.
     pub async fn test(&self, actor: &Actor, id: WebhookEndpointId, raw: &[u8]) -> Result<Value, AppError> {
+        require_active(&actor.tenant)?;
         let kind = request::test_type(raw)?;
         let endpoint = self.find(actor, id).await?;
         let parts = &self.parts;
@@ -184,7 +203,7 @@ impl WebhookDesk {
         let body: Bytes = message(actor.tenant.id, &event, parts.settings.retention_ms)?;
         let secrets = parts.secrets.live(id, &endpoint.secrets, now)?;
         let attempt = parts
-            .sender
+            .tester
             .send(&WebhookRequest {
                 url: &endpoint.url,
                 id: &event.id.to_string(),
@@ -201,51 +220,104 @@ impl WebhookDesk {
         }))
     }
 
-    /// Tells an endpoint again of every event since a time that it wants and has not taken; says how many.
+    /// Tells an endpoint again of events of a period that it wants and has not taken, from the newest down.
     ///
     /// # Errors
-    /// `NOT_FOUND`, `ENDPOINT_DISABLED`, `VALIDATION_ERROR`.
+    /// `NOT_FOUND`, `ENDPOINT_DISABLED`, `VALIDATION_ERROR`; `ALREADY_EXISTS` while another of these runs.
     pub async fn replay_missed(
         &self,
         actor: &Actor,
         id: WebhookEndpointId,
         raw: &[u8],
-    ) -> Result<u64, AppError> {
-        let since = request::since(raw)?;
+    ) -> Result<ReplayedMissed, AppError> {
+        require_active(&actor.tenant)?;
+        let period = Period::parse(raw)?;
         let endpoint = self.find(actor, id).await?;
         if endpoint.disabled.is_some() {
             return Err(disabled());
         }
+        let _turn = Turn::take(&self.replaying, id).ok_or_else(|| {
+            let message = "this endpoint's events are being told again: wait for the end of that";
+            AppError::new(ErrorCode::AlreadyExists, message)
+        })?;
         let (store, tenant) = (&self.parts.store, actor.tenant.id);
         let now = self.parts.environment.now();
+        let since = period.since.max(self.kept_since());
         let mut audit = self.audit(actor, "webhook_endpoint.replay", &id);
-        audit.after = Some(json!({ "since": since }).to_string());
+        audit.after = Some(json!({ "since": since, "until": period.until }).to_string());
         let mut audit = Some(&audit);
-        let mut before_seq = None;
-        let mut replayed: u64 = 0;
-        // From the newest down, a page at a time, so that no transaction is long.
-        while replayed < MAX_REPLAYED {
+        let mut done = ReplayedMissed::default();
+        let (mut before_seq, mut read) = (None, 0_u64);
+        loop {
             let filter = EventFilter {
                 kind: None,
                 before_seq,
                 since,
-                limit: 1,
+                limit: REPLAY_STEP,
             };
-            let Some(newest) = store.list_events(tenant, &filter).await?.into_iter().next() else {
-                break;
+            // Positions without gaps: a page is a span of them.
+            let mut page = store.list_events(tenant, &filter).await?;
+            let Some(oldest) = page.last().map(|event| (event.seq, event.created_at)) else {
+                return Ok(done);
             };
-            let after = newest.seq.saturating_sub(REPLAY_STEP);
-            let of = ReplayOf::Missed {
-                after,
-                to: newest.seq,
-                since,
-            };
-            let made = store.replay(tenant, id, of, audit.take(), now).await?;
-            replayed = replayed.saturating_add(made);
-            before_seq = Some(after.saturating_add(1));
+            before_seq = Some(oldest.0);
+            read = read.saturating_add(u64::try_from(page.len()).unwrap_or(u64::MAX));
+            page.retain(|event| period.until.is_none_or(|until| event.created_at < until));
+            if let (Some(newest), Some(last)) = (page.first(), page.last()) {
+                let span = Span {
+                    after: last.seq.saturating_sub(1),
+                    to: newest.seq,
+                };
+                if store.count_missed(tenant, id, span).await? > 0 {
+                    let made = store
+                        .replay(tenant, id, ReplayOf::Missed(span), audit.take(), now)
+                        .await?;
+                    let made = made.ok_or_else(disabled)?;
+                    done.replayed = done.replayed.saturating_add(made);
+                }
+            }
+            if done.replayed >= MAX_REPLAYED || read >= MAX_READ {
+                done.next_until = Some(oldest.1.plus_millis(1));
+                return Ok(done);
+            }
         }
-        Ok(replayed)
     }
+}
+
+/// What telling an endpoint of everything it missed came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReplayedMissed {
+    /// Events that are told again.
+    pub replayed: u64,
+    /// `until` of the request that goes on; `None` = everything was looked at.
+    pub next_until: Option<Timestamp>,
+}
+
+/// The right to run, given back at the end.
+struct Turn<'a> {
+    all: &'a Mutex<HashSet<WebhookEndpointId>>,
+    mine: WebhookEndpointId,
+}
+
+impl<'a> Turn<'a> {
+    fn take(all: &'a Mutex<HashSet<WebhookEndpointId>>, mine: WebhookEndpointId) -> Option<Self> {
+        let taken = all.lock().unwrap_or_else(PoisonError::into_inner).insert(mine);
+        taken.then_some(Self { all, mine })
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.all
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.mine);
+    }
+}
+
+fn still_canceling() -> AppError {
+    let message = "attempts from before it was disabled are still being canceled: try again in a moment";
+    AppError::new(ErrorCode::AlreadyExists, message).retry_after(5)
 }
 
 fn with_secret(mut view: Value, secret: &WebhookSecret) -> Value {
@@ -256,7 +328,7 @@ fn with_secret(mut view: Value, secret: &WebhookSecret) -> Value {
 }
 
 /// The data of a test: what every event has, and that it is none.
-fn example(kind: EventType, now: turnpike_core::time::Timestamp) -> Value {
+fn example(kind: EventType, now: Timestamp) -> Value {
     json!({
         "externalUserId": null,
         "reference": format!("test of {kind}"),

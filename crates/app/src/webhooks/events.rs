@@ -1,6 +1,7 @@
 //! Events as people look at them: the list, one with every attempt, and telling it again.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use turnpike_core::errors::ErrorCode;
@@ -11,11 +12,13 @@ use turnpike_store::{EventFilter, EventRow, ReplayOf};
 use super::request::{event_id, event_type, replay_endpoint};
 use super::view::{delivery_view, event_view};
 use super::{WebhookDesk, no_such_endpoint};
-use crate::auth::Actor;
+use crate::auth::{Actor, require_active};
 use crate::error::AppError;
 
-/// Events removed in one transaction.
+/// Events, and attempts, removed in one transaction.
 const PRUNED_AT_ONCE: u32 = 500;
+/// Between two of these: the ledger is written by the same hand.
+const PRUNE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Which page of events is asked for.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +42,7 @@ pub struct EventPage {
 
 impl WebhookDesk {
     /// When an event was made that is only just kept.
-    fn kept_since(&self) -> Timestamp {
+    pub(super) fn kept_since(&self) -> Timestamp {
         let parts = &self.parts;
         parts.environment.now().plus_millis(-parts.settings.retention_ms)
     }
@@ -160,6 +163,7 @@ impl WebhookDesk {
     /// `EVENT_NOT_FOUND`; `NOT_FOUND` without an endpoint to tell; `ENDPOINT_DISABLED`; `ALREADY_EXISTS` while an
     /// attempt is under way.
     pub async fn replay(&self, actor: &Actor, id: &str, raw: &[u8]) -> Result<Value, AppError> {
+        require_active(&actor.tenant)?;
         let only = replay_endpoint(raw)?;
         let event = self.event_row(actor, id).await?;
         let tenant = actor.tenant.id;
@@ -189,7 +193,7 @@ impl WebhookDesk {
                 .store
                 .replay(tenant, endpoint.id, ReplayOf::One(event.id), Some(&audit), now)
                 .await?;
-            made = made.saturating_add(replayed);
+            made = made.saturating_add(replayed.unwrap_or(0));
         }
         if made == 0 {
             let message = "an attempt is under way: wait for its end";
@@ -206,34 +210,21 @@ impl WebhookDesk {
         let before = self.kept_since();
         let mut total: u64 = 0;
         for tenant in self.parts.store.list_tenants().await? {
-            loop {
+            let mut more = true;
+            while more {
                 let pruned = self
                     .parts
                     .store
                     .prune_events(tenant.id, before, PRUNED_AT_ONCE)
                     .await?;
-                total = total.saturating_add(pruned);
-                if pruned < u64::from(PRUNED_AT_ONCE) {
-                    break;
+                total = total.saturating_add(pruned.events);
+                more = pruned.more;
+                if more {
+                    tokio::time::sleep(PRUNE_PAUSE).await;
                 }
             }
         }
         Ok(total)
-    }
-
-    /// The body that is sent of an event.
-    ///
-    /// # Errors
-    /// `EVENT_NOT_FOUND`.
-    pub async fn message(&self, tenant: TenantId, id: EventId) -> Result<bytes::Bytes, AppError> {
-        let missing = || AppError::new(ErrorCode::EventNotFound, "there is no such event");
-        let event = self
-            .parts
-            .store
-            .find_event(tenant, id)
-            .await?
-            .ok_or_else(missing)?;
-        super::view::message(tenant, &event, self.parts.settings.retention_ms)
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! [`WebhookDesk`] is what people ask for; [`Dispatcher`] is the worker that delivers.
 
+mod canceling;
 mod dispatcher;
 mod endpoints;
 mod events;
@@ -11,7 +12,8 @@ mod request;
 mod secrets;
 mod view;
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
 
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::WebhookEndpointId;
@@ -20,14 +22,19 @@ use turnpike_store::{AuditRow, Store, WebhookEndpoint};
 use turnpike_upstream::webhook::WebhookSender;
 
 pub use self::dispatcher::{DispatchCounts, Dispatcher};
+pub use self::endpoints::ReplayedMissed;
 pub use self::events::{EventPage, EventQuery};
 pub use self::secrets::SecretBox;
+pub use self::view::message;
 use crate::auth::Actor;
 use crate::environment::Environment;
 use crate::error::AppError;
 
 /// Where the changes of this desk come from, in the audit log.
 const ORIGIN: &str = "http";
+
+/// How long a claim outlives the longest attempt.
+const LEASE_SLACK_MS: i64 = 15_000;
 
 /// Settings of webhooks.
 #[derive(Clone, Debug)]
@@ -50,6 +57,13 @@ pub struct WebhookSettings {
     pub concurrency_per_endpoint: usize,
 }
 
+impl WebhookSettings {
+    /// How long a claim lasts: the longest attempt, its start and its record.
+    pub const fn lease_ms(&self) -> i64 {
+        self.timeout_ms.saturating_add(LEASE_SLACK_MS)
+    }
+}
+
 /// What both sides of webhooks stand on.
 pub struct WebhookParts {
     /// Where everything is kept.
@@ -58,6 +72,8 @@ pub struct WebhookParts {
     pub environment: Arc<dyn Environment>,
     /// What makes requests.
     pub sender: WebhookSender,
+    /// What checks new addresses and makes tests: what these wait for, deliveries do not.
+    pub tester: WebhookSender,
     /// What opens secrets.
     pub secrets: SecretBox,
     /// Settings.
@@ -67,12 +83,17 @@ pub struct WebhookParts {
 /// The use cases of webhooks.
 pub struct WebhookDesk {
     parts: Arc<WebhookParts>,
+    /// Endpoints of which everything missed is being told again.
+    replaying: Mutex<HashSet<WebhookEndpointId>>,
 }
 
 impl WebhookDesk {
     /// A desk on `parts`.
-    pub const fn new(parts: Arc<WebhookParts>) -> Self {
-        Self { parts }
+    pub fn new(parts: Arc<WebhookParts>) -> Self {
+        Self {
+            parts,
+            replaying: Mutex::default(),
+        }
     }
 
     fn audit(&self, actor: &Actor, action: &'static str, target: &impl ToString) -> AuditRow {

@@ -123,15 +123,27 @@ pub(super) fn replay_endpoint(raw: &[u8]) -> Result<Option<WebhookEndpointId>, A
         .map_err(|_no_uuid| AppError::invalid("endpointId", "must be a UUID"))
 }
 
-/// `{since}`: from when on what failed is told again.
-pub(super) fn since(raw: &[u8]) -> Result<Timestamp, AppError> {
-    let mut fields = Fields::parse(raw, &["since"])?;
-    let text = fields.required("since", Fields::text)?;
-    text.parse().map_err(|_invalid| {
-        AppError::invalid(
-            "since",
-            "must be an ISO 8601 date-time such as 2026-11-01T00:00:00Z",
-        )
+/// `{since, until?}`: from when on, and before when, what failed is told again.
+#[derive(Debug)]
+pub(super) struct Period {
+    pub(super) since: Timestamp,
+    pub(super) until: Option<Timestamp>,
+}
+
+impl Period {
+    pub(super) fn parse(raw: &[u8]) -> Result<Self, AppError> {
+        let mut fields = Fields::parse(raw, &["since", "until"])?;
+        Ok(Self {
+            since: fields.required("since", instant)?,
+            until: instant(&mut fields, "until")?,
+        })
+    }
+}
+
+fn instant(fields: &mut Fields, name: &str) -> Result<Option<Timestamp>, AppError> {
+    let text = fields.text(name)?;
+    text.map(|text| text.parse()).transpose().map_err(|_invalid| {
+        AppError::invalid(name, "must be an ISO 8601 date-time such as 2026-11-01T00:00:00Z")
     })
 }
 

@@ -42,7 +42,10 @@ impl<'a> EventBody<'a> {
 }
 
 /// The body of a request that tells of `event`: the same bytes at every attempt.
-pub(super) fn message(tenant: TenantId, event: &EventRow, retention_ms: i64) -> Result<Bytes, AppError> {
+///
+/// # Errors
+/// `INTERNAL`, when what is stored is no JSON.
+pub fn message(tenant: TenantId, event: &EventRow, retention_ms: i64) -> Result<Bytes, AppError> {
     let body = EventBody::new(tenant, event, retention_ms)?;
     let bytes = serde_json::to_vec(&body).map_err(|error| AppError::internal(&error))?;
     Ok(Bytes::from(bytes))

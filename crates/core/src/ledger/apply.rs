@@ -18,7 +18,7 @@ use super::policy::EndUser;
 use super::rejection::Rejection;
 use super::token::EndUserToken;
 use super::transfer::{Cause, Transfer};
-use super::{apply_call, apply_dispute, apply_refund, apply_topup, apply_user};
+use super::{apply_call, apply_dispute, apply_drift, apply_refund, apply_topup, apply_user};
 use crate::ids::{CallId, EventId, ExternalUserId, TokenId, TransferId, audit_id};
 use crate::money::Micros;
 
@@ -57,6 +57,7 @@ pub fn apply(books: &mut Books, command: &Command) -> Result<Outcome, Rejection>
             Action::SetPolicy(new) => apply_user::set_policy(&mut step, new),
             Action::SetFrozen(frozen) => apply_user::set_frozen(&mut step, frozen),
             Action::Retire(retire) => apply_user::retire(&mut step, retire),
+            Action::DriftReport(report) => apply_drift::report(&mut step, report),
         }?;
         step.write_note(&outcome);
         Ok(outcome)

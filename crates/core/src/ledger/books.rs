@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::account::{Account, AccountKey, AccountKind, TenantStatus};
 use super::command::{AuditEntry, Drift, StoredOutcome};
+use super::drift::{DriftKey, DriftWindow};
 use super::event::Event;
 use super::hold::{Claim, ClaimKey, Hold, LoopCount, LoopKey};
 use super::policy::EndUser;
@@ -239,6 +240,8 @@ pub struct Books {
     pub auto_topups: Table<TenantId, AutoTopup>,
     /// End users' tokens.
     pub tokens: Table<(TenantId, TokenId), EndUserToken>,
+    /// Windows of usage drift.
+    pub drift_windows: Table<DriftKey, DriftWindow>,
     /// Transfers to append.
     pub transfers: Vec<Transfer>,
     /// Events to append, with their tenant.
@@ -265,6 +268,7 @@ macro_rules! each_table {
         $books.topups.$does();
         $books.auto_topups.$does();
         $books.tokens.$does();
+        $books.drift_windows.$does();
     };
 }
 

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::account::{Balance, Payer, coded_enum};
+use super::drift::{DriftEvidence, DriftFigures, DriftThreshold};
 use super::hold::{CallRef, CallSubject, ClaimKey, LoopKey};
 use super::topup::{AutoTopup, Topup};
 pub use super::topup_command::{
@@ -16,7 +17,7 @@ pub use super::user_command::{MoveReceipt, NewPolicy, NewToken, Retire, RevokeTo
 use crate::ids::{CallId, CommandId, ExternalUserId, TenantId, TokenId, TransferId};
 use crate::money::Micros;
 use crate::pricing::Charge;
-use crate::time::Timestamp;
+use crate::time::{Day, Timestamp};
 use crate::usage::Usage;
 
 /// A change of one tenant's books, wanted at an instant.
@@ -109,6 +110,8 @@ pub enum Action {
     SetFrozen(SetFrozen),
     /// An end user leaves for good.
     Retire(Retire),
+    /// A provider's day was measured.
+    DriftReport(Box<DriftReport>),
 }
 
 coded_enum! {
@@ -283,6 +286,36 @@ pub struct Release {
     pub drift: Option<Drift>,
 }
 
+/// What a provider's day cost by the ledger and by the provider.
+#[derive(Clone, Debug)]
+pub struct DriftReport {
+    /// Provider id, as calls carry it.
+    pub provider: Arc<str>,
+    /// The window it is about.
+    pub day: Day,
+    /// What was measured: the window itself, or a later day that may show that a drift is over.
+    pub measured_day: Day,
+    /// The tenant's figures of that day.
+    pub figures: DriftFigures,
+    /// The figures that the threshold is for: the tenant's own, or with an invoice those of all tenants.
+    pub judged: DriftFigures,
+    /// What the provider's figure rests on.
+    pub evidence: DriftEvidence,
+    /// From which difference on it counts.
+    pub threshold: DriftThreshold,
+}
+
+/// What a report about a provider's day did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriftChange {
+    /// The tenant was told nothing.
+    Unchanged,
+    /// The tenant was told of a drift.
+    Detected,
+    /// The tenant was told that it is over.
+    Resolved,
+}
+
 /// What an accepted command did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -338,6 +371,8 @@ pub enum Outcome {
         /// Whether limits were taken away by it.
         policy_reset: bool,
     },
+    /// A provider's day was measured.
+    Drift(DriftChange),
 }
 
 impl NewHold {

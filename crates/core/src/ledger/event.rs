@@ -10,8 +10,6 @@ use crate::time::Timestamp;
 
 /// The version label every event carries (specification 2.12).
 pub const API_VERSION: &str = "2026-11-01";
-/// How long an event is kept: 30 days, in milliseconds.
-pub const RETENTION_MS: i64 = 30 * 86_400_000;
 
 coded_enum! {
     /// The twelve event types of specification section 6.

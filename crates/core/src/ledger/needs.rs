@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::account::{AccountKey, AccountKind, Payer};
 use super::command::{Action, Command, TopupRef, event_claim};
+use super::drift::DriftKey;
 use super::hold::{CallRef, ClaimKey, LoopKey};
 use crate::ids::{CallId, ExternalUserId, TenantId, TokenId, TopupId};
 
@@ -30,6 +31,8 @@ pub struct Needs {
     pub tokens: Vec<(TenantId, TokenId)>,
     /// End users all of whose live tokens are needed.
     pub token_owners: Vec<(TenantId, ExternalUserId)>,
+    /// Windows of usage drift.
+    pub drift_windows: Vec<DriftKey>,
 }
 
 impl Command {
@@ -105,6 +108,11 @@ impl Command {
                 needs.payer(self.tenant, &Payer::EndUser(retire.end_user.clone()));
                 needs.token_owners.push((self.tenant, retire.end_user.clone()));
             }
+            Action::DriftReport(report) => needs.drift_windows.push(DriftKey {
+                tenant: self.tenant,
+                provider: report.provider.clone(),
+                day: report.day,
+            }),
         }
     }
 }

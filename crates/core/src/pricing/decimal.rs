@@ -21,14 +21,14 @@ pub(super) const PER_MILLION_DIGITS: u32 = 6;
 
 /// A number exactly as it was written: `coefficient × 10^exponent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Decimal {
+pub(crate) struct Decimal {
     coefficient: i128,
     exponent: i64,
 }
 
 impl Decimal {
     /// Reads a JSON number (`-1.5e-7`). `None` when `text` is something else or has too many digits.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         if text.len() > MAX_CHARS {
             return None;
         }
@@ -60,13 +60,13 @@ impl Decimal {
     }
 
     /// Whether the number is below zero.
-    pub(super) const fn is_negative(self) -> bool {
+    pub(crate) const fn is_negative(self) -> bool {
         self.coefficient < 0
     }
 
     /// The number times `10^digits` as an integer, rounded half up, and whether that was exact. For
     /// non-negative numbers; `None` when it does not fit.
-    pub(super) fn scaled(self, digits: u32) -> Option<(i128, bool)> {
+    pub(crate) fn scaled(self, digits: u32) -> Option<(i128, bool)> {
         if self.coefficient == 0 {
             return Some((0, true));
         }

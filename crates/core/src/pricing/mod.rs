@@ -24,6 +24,7 @@ mod golden;
 mod properties;
 
 pub use catalogue::{Catalogue, PriceChange};
+pub(crate) use decimal::Decimal;
 pub use decimal::format_usd;
 pub use endpoint::{CompiledEndpointPrice, EndpointCost, EndpointPrice};
 pub use explain::{Explain, ExplainInput};

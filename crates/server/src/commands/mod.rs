@@ -1,6 +1,8 @@
 //! The commands: each prints for people, or one JSON value with `--json`.
 
 mod books;
+mod drift;
+mod listen;
 mod prices;
 mod show;
 
@@ -20,7 +22,7 @@ use crate::clock::SystemEnvironment;
 use crate::config::Config;
 use crate::identity::{NewSession, sign};
 use crate::run::{self, Roles};
-use crate::service::{Access, SetupError, is_embedded, open_store, pepper, vault};
+use crate::service::{Access, SetupError, drift_desk, is_embedded, open_store, pepper, vault};
 use crate::{admin_socket, dev, http, telemetry};
 
 /// Tells a person on standard error.
@@ -109,8 +111,10 @@ async fn dispatch(global: &Global, command: CommandLine) -> Result<ExitCode, Set
         CommandLine::Migrate => books::migrate(global).await,
         CommandLine::Doctor => books::doctor(global).await,
         CommandLine::Audit { tenant } => books::audit(global, tenant).await,
+        CommandLine::Listen(args) => listen::listen(global, &args).await,
         CommandLine::Export(args) => books::export(global, &args).await,
         CommandLine::Prices(command) => prices::run(global, command).await,
+        CommandLine::Drift(command) => drift::run(global, command).await,
         CommandLine::Tenant(command) => administer(global, tenant_request(command)).await,
         CommandLine::Member(command) => administer(global, member_request(command)).await,
         CommandLine::Key(command) => administer(global, key_request(command)).await,
@@ -257,7 +261,8 @@ pub(super) async fn request(global: &Global, request: AdminRequest) -> Result<Va
     let environment = std::sync::Arc::new(SystemEnvironment);
     let pepper = pepper(&config, &global.data)?;
     let vault = vault(&config, &pepper, store.clone(), environment.clone());
-    let desk = AdminDesk::new(store.clone(), environment, pepper, brand, vault);
+    let drift = drift_desk(&config, store.clone(), environment.clone());
+    let desk = AdminDesk::new(store.clone(), environment, pepper, brand, vault, drift);
     let result = desk.run(request, "command line").await;
     store.close().await;
     Ok(result?)

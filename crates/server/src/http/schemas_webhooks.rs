@@ -113,7 +113,7 @@ struct Delivery {
     error: Option<String>,
 }
 
-/// An event with its latest attempt: of several endpoints' the one with the highest number.
+/// An event with its latest attempt: the one that is due last.
 #[derive(ToSchema)]
 struct EventItem {
     id: Uuid,
@@ -176,11 +176,14 @@ pub(super) struct ReplayBody {
     endpoint_id: Option<Uuid>,
 }
 
-/// From when on.
+/// From when on, and before when.
 #[derive(ToSchema)]
 pub(super) struct ReplayMissedBody {
     #[schema(format = DateTime, example = "2026-11-01T00:00:00Z")]
     since: String,
+    /// Up to, not including, this instant.
+    #[schema(format = DateTime)]
+    until: Option<String>,
 }
 
 /// How many events are told again.
@@ -189,6 +192,9 @@ pub(super) struct ReplayMissed {
     success: bool,
     #[schema(minimum = 0)]
     replayed: i64,
+    /// `until` of the request that goes on; null when everything was looked at.
+    #[schema(required, format = DateTime)]
+    next_until: Option<String>,
 }
 
 /// Why an endpoint gets nothing: somebody switched it off, it answered 410, or it only failed for days.

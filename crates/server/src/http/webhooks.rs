@@ -7,6 +7,8 @@ use axum::response::{IntoResponse as _, Response};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use turnpike_app::Actor;
+use turnpike_app::limits::LimitClass;
 use turnpike_app::webhooks::EventQuery;
 use turnpike_core::access::Scope;
 use turnpike_core::errors::ErrorCode;
@@ -15,6 +17,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::App;
+use super::caller::authenticate;
 use super::openapi::Errors;
 use super::problem::ApiError;
 use super::routes::{Answered, AppState, Segments, changing, no_store, page_size, query, reading_actor};
@@ -36,6 +39,14 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 fn endpoint_id(text: &str) -> Result<WebhookEndpointId, ApiError> {
     text.parse()
         .map_err(|_no_uuid| ApiError::new(ErrorCode::NotFound, "there is no such webhook endpoint"))
+}
+
+/// Who may look at endpoints: whoever may change them.
+async fn managing_actor(app: &App, request: Request) -> Result<Actor, ApiError> {
+    let (parts, _body) = request.into_parts();
+    let actor = authenticate(app, &parts, LimitClass::Read).await?;
+    actor.require(Scope::CredentialsManage)?;
+    Ok(actor)
 }
 
 fn enveloped(name: &str, value: &Value) -> Response {
@@ -93,7 +104,7 @@ async fn get_event(State(app): AppState, Segments(id): Segments<String>, request
 /// anew.
 #[utoipa::path(
     post, path = "/api/credits/webhooks/events/{eventId}/replay", tag = "Webhooks", params(schemas::EventPath),
-    request_body = schemas::ReplayBody, security(("secretKey" = []), ("dashboard" = [])),
+    request_body = Option<schemas::ReplayBody>, security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 202, description = "The event with its new attempts", body = schemas::EventEnvelope), Errors)
 )]
 async fn replay_event(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
@@ -109,7 +120,7 @@ async fn replay_event(State(app): AppState, Segments(id): Segments<String>, requ
     responses((status = 200, description = "Every endpoint", body = schemas::EndpointList), Errors)
 )]
 async fn list_endpoints(State(app): AppState, request: Request) -> Answered {
-    let (actor, _parts) = reading_actor(&app, request).await?;
+    let actor = managing_actor(&app, request).await?;
     let endpoints = app.service.webhooks.endpoints(&actor).await?;
     Ok(enveloped("data", &json!(endpoints)))
 }
@@ -133,7 +144,7 @@ async fn create_endpoint(State(app): AppState, request: Request) -> Answered {
     responses((status = 200, description = "The endpoint", body = schemas::EndpointEnvelope), Errors)
 )]
 async fn get_endpoint(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
-    let (actor, _parts) = reading_actor(&app, request).await?;
+    let actor = managing_actor(&app, request).await?;
     let endpoint = app.service.webhooks.endpoint(&actor, endpoint_id(&id)?).await?;
     Ok(enveloped("endpoint", &endpoint))
 }
@@ -171,7 +182,7 @@ async fn delete_endpoint(State(app): AppState, Segments(id): Segments<String>, r
 /// Until the overlap is over, requests carry a signature by each.
 #[utoipa::path(
     post, path = "/api/credits/webhooks/endpoints/{endpointId}/rotate-secret", tag = "Webhooks",
-    params(schemas::EndpointPath), request_body = schemas::RotateBody,
+    params(schemas::EndpointPath), request_body = Option<schemas::RotateBody>,
     security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "The endpoint with its new secret", body = schemas::SecretEnvelope), Errors)
 )]
@@ -187,7 +198,7 @@ async fn rotate_secret(State(app): AppState, Segments(id): Segments<String>, req
 /// An example is no event: it is not kept and not repeated, its `sequence` is `0` and its `data.test` is true.
 #[utoipa::path(
     post, path = "/api/credits/webhooks/endpoints/{endpointId}/test", tag = "Webhooks",
-    params(schemas::EndpointPath), request_body = schemas::TestBody,
+    params(schemas::EndpointPath), request_body = Option<schemas::TestBody>,
     security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "What came back", body = schemas::TestEnvelope), Errors)
 )]
@@ -197,8 +208,10 @@ async fn test_endpoint(State(app): AppState, Segments(id): Segments<String>, req
     Ok(enveloped("result", &result))
 }
 
-/// Tells an endpoint again of every event since a time that it wants and has not taken, also of those from while it was
-/// disabled.
+/// Tells an endpoint again of events since a time that it wants and has not taken, from the newest down, also of those
+/// from while it was disabled.
+///
+/// About 10 000 events at once: while `next_until` is not null, ask again with it as `until`.
 #[utoipa::path(
     post, path = "/api/credits/webhooks/endpoints/{endpointId}/replay", tag = "Webhooks",
     params(schemas::EndpointPath), request_body = schemas::ReplayMissedBody,
@@ -209,8 +222,8 @@ async fn replay_endpoint(State(app): AppState, Segments(id): Segments<String>, r
     let (actor, _parts, raw) = changing(&app, request, Scope::CredentialsManage, false).await?;
     let desk = &app.service.webhooks;
     let replayed = desk.replay_missed(&actor, endpoint_id(&id)?, &raw).await?;
-    Ok(with_status(
-        StatusCode::ACCEPTED,
-        no_store(&json!({ "success": true, "replayed": replayed })),
-    ))
+    let body = json!({
+        "success": true, "replayed": replayed.replayed, "next_until": replayed.next_until,
+    });
+    Ok(with_status(StatusCode::ACCEPTED, no_store(&body)))
 }

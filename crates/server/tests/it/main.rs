@@ -35,10 +35,12 @@ mod bypass;
 mod checkout_pages;
 #[cfg(feature = "failpoints")]
 mod crash;
+mod drift;
 mod end_users;
 mod idempotency;
 mod kills;
 mod lifecycle;
+mod listen;
 mod matrix;
 mod me_topups;
 mod money;
@@ -67,4 +69,12 @@ mod upstream_headers;
 mod validation;
 #[cfg(feature = "failpoints")]
 mod webhook_crashes;
+mod webhook_delivery;
+mod webhook_endpoints;
+mod webhook_events;
+mod webhook_failures;
 mod webhook_kills;
+mod webhook_mistakes;
+mod webhook_replay;
+mod webhook_safety;
+mod webhook_types;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::harness::hooks::{ENDPOINTS, HOOK_EVENTS};
 use crate::harness::payments::{EVENTS, POOL_TOPUPS, TOPUPS};
 use crate::harness::{CHAT, Client, Reply, Setup, Store, TOOL, chat};
 use crate::on_both_stores;
@@ -45,6 +46,7 @@ fn rows() -> Vec<Row> {
     let mut rows = rows_of_calls();
     rows.extend(rows_of_end_users());
     rows.extend(rows_of_topups());
+    rows.extend(rows_of_webhooks());
     rows
 }
 
@@ -205,6 +207,40 @@ fn rows_of_topups() -> Vec<Row> {
         row(Method::GET, auto, auto, READ),
         row(Method::PUT, auto, auto, moves).sends(json!({ "enabled": false })),
         row(Method::POST, EVENTS, EVENTS, Access::Signed),
+    ]
+}
+
+fn rows_of_webhooks() -> Vec<Row> {
+    const NOBODY: &str = "0190a0b0-0000-7000-8000-000000000000";
+    let manage = Access::Scope("credentials:manage");
+    let of = |method, route: &'static str, access| {
+        let path = route.replace("{eventId}", NOBODY).replace("{endpointId}", NOBODY);
+        row(method, route, path.leak(), access)
+    };
+    let (events, event) = (HOOK_EVENTS, "/api/credits/webhooks/events/{eventId}");
+    let (endpoints, endpoint) = (ENDPOINTS, "/api/credits/webhooks/endpoints/{endpointId}");
+    let below = |what: &str| -> &'static str { format!("{endpoint}/{what}").leak() };
+    vec![
+        of(Method::GET, events, READ),
+        of(Method::GET, event, READ).gives(404),
+        of(
+            Method::POST,
+            "/api/credits/webhooks/events/{eventId}/replay",
+            manage,
+        )
+        .gives(404),
+        of(Method::GET, endpoints, manage),
+        of(Method::POST, endpoints, manage)
+            .sends(json!({ "url": "https://192.0.9.9/" }))
+            .gives(201),
+        of(Method::GET, endpoint, manage).gives(404),
+        of(Method::PATCH, endpoint, manage).gives(404),
+        of(Method::DELETE, endpoint, manage).gives(404),
+        of(Method::POST, below("rotate-secret"), manage).gives(404),
+        of(Method::POST, below("test"), manage).gives(404),
+        of(Method::POST, below("replay"), manage)
+            .sends(json!({ "since": "2026-11-01T00:00:00Z" }))
+            .gives(404),
     ]
 }
 

@@ -3,6 +3,7 @@
 //! Every command is a batch of its own. Nothing survives the process.
 
 mod directory;
+mod drifts;
 mod reads;
 mod topups;
 mod webhooks;
@@ -42,6 +43,7 @@ struct State {
     audit_log: Vec<AuditRow>,
     processor_refs: BTreeMap<String, (TenantId, TopupId)>,
     signing_keys: Vec<SigningKeyRow>,
+    drift_imports: drifts::Imports,
 }
 
 impl MemoryStore {
@@ -83,7 +85,8 @@ impl Ledger for MemoryStore {
             loops,
             topups,
             auto_topups,
-            tokens
+            tokens,
+            drift_windows
         );
         let outcome = apply(&mut state.books, &command)?;
         for transfer in &state.books.transfers {

@@ -10,8 +10,8 @@ use crate::error::StoreError;
 use crate::records::{AuditRow, EventRow};
 use crate::traits::{WebhookDeliveries, WebhookEndpoints, WebhookEvents};
 use crate::webhooks::{
-    ClaimedDelivery, DeliveryReport, DeliveryRow, DueEndpoint, EndpointChange, EventFilter, FanOut, ReplayOf,
-    Slots, WebhookEndpoint,
+    Canceling, ClaimedDelivery, DeliveryReport, DeliveryRow, DueEndpoint, EndpointChange, EventFilter,
+    FanOut, FanOutPlan, Pruned, ReplayOf, Slots, Span, WebhookEndpoint,
 };
 
 fn needs_a_database() -> StoreError {
@@ -47,13 +47,22 @@ impl WebhookEvents for MemoryStore {
         Ok(Vec::new())
     }
 
+    async fn count_missed(
+        &self,
+        _tenant: TenantId,
+        _endpoint: WebhookEndpointId,
+        _span: Span,
+    ) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
     async fn prune_events(
         &self,
         _tenant: TenantId,
         _before: Timestamp,
         _most: u32,
-    ) -> Result<u64, StoreError> {
-        Ok(0)
+    ) -> Result<Pruned, StoreError> {
+        Ok(Pruned::default())
     }
 }
 
@@ -107,11 +116,29 @@ impl WebhookEndpoints for MemoryStore {
     ) -> Result<bool, StoreError> {
         Ok(false)
     }
+
+    async fn list_canceling_endpoints(&self) -> Result<Vec<(TenantId, WebhookEndpointId)>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn cancel_deliveries(
+        &self,
+        _tenant: TenantId,
+        _id: WebhookEndpointId,
+        _at: Timestamp,
+        _most: u32,
+    ) -> Result<Canceling, StoreError> {
+        Ok(Canceling::Done)
+    }
 }
 
 #[async_trait]
 impl WebhookDeliveries for MemoryStore {
-    async fn fan_out(&self, _most: u32) -> Result<FanOut, StoreError> {
+    async fn clock(&self, local: Timestamp) -> Result<Timestamp, StoreError> {
+        Ok(local)
+    }
+
+    async fn fan_out(&self, _plan: FanOutPlan) -> Result<FanOut, StoreError> {
         Ok(FanOut::default())
     }
 
@@ -129,11 +156,7 @@ impl WebhookDeliveries for MemoryStore {
         Ok(Vec::new())
     }
 
-    async fn record_deliveries(
-        &self,
-        _reports: &[DeliveryReport],
-        _patience_ms: i64,
-    ) -> Result<u64, StoreError> {
+    async fn record_deliveries(&self, _reports: &[DeliveryReport]) -> Result<u64, StoreError> {
         Err(needs_a_database())
     }
 
@@ -142,6 +165,7 @@ impl WebhookDeliveries for MemoryStore {
         _lease_before: Timestamp,
         _now: Timestamp,
         _claim: Uuid,
+        _steps: i16,
     ) -> Result<u64, StoreError> {
         Ok(0)
     }
@@ -153,7 +177,7 @@ impl WebhookDeliveries for MemoryStore {
         _of: ReplayOf,
         _audit: Option<&AuditRow>,
         _now: Timestamp,
-    ) -> Result<u64, StoreError> {
-        Ok(0)
+    ) -> Result<Option<u64>, StoreError> {
+        Ok(None)
     }
 }

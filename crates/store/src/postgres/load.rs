@@ -9,6 +9,7 @@ use std::hash::Hash;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Statement};
 use turnpike_core::ids::{CallId, ExternalUserId, TenantId, TokenId, TopupId};
+use turnpike_core::ledger::drift::DriftKey;
 use turnpike_core::ledger::hold::{ClaimKey, LoopKey};
 use turnpike_core::ledger::{AccountKey, Books, Needs, Table};
 
@@ -51,6 +52,7 @@ pub(super) struct Loads {
     auto_topups: Statement,
     tokens: Statement,
     tokens_of: Statement,
+    drift_windows: Statement,
 }
 
 impl Loads {
@@ -102,11 +104,15 @@ impl Loads {
              JOIN end_user_tokens u ON u.bucket = k.b AND u.tenant_id = k.t AND u.owner = k.o
              WHERE u.revoked_at IS NULL"
         );
-        let (topups, auto_topups, tokens, tokens_of) = tokio::try_join!(
+        let drift_windows = "SELECT k.n, d.document
+             FROM unnest($1::smallint[], $2::uuid[], $3::text[], $4::bigint[]) WITH ORDINALITY AS k(b, t, p, d, n)
+             JOIN drift_windows d ON d.bucket = k.b AND d.tenant_id = k.t AND d.provider = k.p AND d.day = k.d";
+        let (topups, auto_topups, tokens, tokens_of, drift_windows) = tokio::try_join!(
             client.prepare(topups),
             client.prepare(auto_topups),
             client.prepare(&tokens),
             client.prepare(&tokens_of),
+            client.prepare(drift_windows),
         )?;
         let (tenants, accounts, end_users, holds, claims, loops) = tokio::try_join!(
             client.prepare(&tenants),
@@ -127,6 +133,7 @@ impl Loads {
             auto_topups,
             tokens,
             tokens_of,
+            drift_windows,
         })
     }
 }
@@ -143,6 +150,7 @@ pub(super) struct Keys {
     auto_topups: Vec<TenantId>,
     tokens: Vec<(TenantId, TokenId)>,
     token_owners: Vec<(TenantId, ExternalUserId)>,
+    drift_windows: Vec<DriftKey>,
 }
 
 fn once<K: Clone + Eq + Hash>(keys: Vec<K>) -> Vec<K> {
@@ -163,6 +171,7 @@ impl From<Needs> for Keys {
             auto_topups: once(needs.auto_topups),
             tokens: once(needs.tokens),
             token_owners: once(needs.token_owners),
+            drift_windows: once(needs.drift_windows),
         }
     }
 }
@@ -179,6 +188,7 @@ pub(super) struct Found {
     auto_topups: Vec<Row>,
     tokens: Vec<Row>,
     tokens_of: Vec<Row>,
+    drift_windows: Vec<Row>,
 }
 
 async fn find(
@@ -229,8 +239,24 @@ impl Keys {
         let mut tokens_of = Columns::default();
         tokens_of.add_tenants(self.token_owners.iter().map(|key| key.0));
         tokens_of.add(self.token_owners.iter().map(|key| key.1.as_str()));
+        let mut drift_windows = Columns::default();
+        drift_windows.add_tenants(self.drift_windows.iter().map(|key| key.tenant));
+        drift_windows.add(self.drift_windows.iter().map(|key| &*key.provider));
+        drift_windows.add(self.drift_windows.iter().map(|key| key.day.number()));
         // A connection answers in the order in which these are first polled, which is the order here.
-        let (tenants, accounts, end_users, holds, claims, loops, topups, auto_topups, tokens, tokens_of) = tokio::join!(
+        let (
+            tenants,
+            accounts,
+            end_users,
+            holds,
+            claims,
+            loops,
+            topups,
+            auto_topups,
+            tokens,
+            tokens_of,
+            drift_windows,
+        ) = tokio::join!(
             find(client, &loads.tenants, self.tenants.len(), tenants),
             find(client, &loads.accounts, self.accounts.len(), accounts),
             find(client, &loads.end_users, self.end_users.len(), end_users),
@@ -241,6 +267,12 @@ impl Keys {
             find(client, &loads.auto_topups, self.auto_topups.len(), auto_topups),
             find(client, &loads.tokens, self.tokens.len(), tokens),
             find(client, &loads.tokens_of, self.token_owners.len(), tokens_of),
+            find(
+                client,
+                &loads.drift_windows,
+                self.drift_windows.len(),
+                drift_windows
+            ),
         );
         Ok(Found {
             tenants: tenants?,
@@ -253,6 +285,7 @@ impl Keys {
             auto_topups: auto_topups?,
             tokens: tokens?,
             tokens_of: tokens_of?,
+            drift_windows: drift_windows?,
         })
     }
 
@@ -287,6 +320,10 @@ impl Keys {
         })?;
         fill(&mut books.tokens, self.tokens, &found.tokens, 0, |row| {
             rows::token(row, 1)
+        })?;
+        let windows = &found.drift_windows;
+        fill(&mut books.drift_windows, self.drift_windows, windows, 0, |row| {
+            rows::document(row, 1)
         })?;
         for row in &found.tokens_of {
             let key = (TenantId(row.uuid(0)?), TokenId(row.uuid(8)?));

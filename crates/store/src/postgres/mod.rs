@@ -11,6 +11,7 @@ mod load;
 mod read;
 mod session;
 mod write;
+mod write_drift;
 mod write_money_in;
 
 use std::collections::VecDeque;
@@ -166,6 +167,10 @@ impl Sql for PostgresStore {
 
     fn share_w(&self) -> &'static str {
         "FOR SHARE OF w"
+    }
+
+    fn clock_sql(&self) -> Option<&'static str> {
+        Some("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)")
     }
 
     fn json_member(&self, column: &str, param: usize) -> String {

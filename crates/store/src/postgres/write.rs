@@ -11,6 +11,7 @@ use turnpike_core::money::Micros;
 use turnpike_core::time::Timestamp;
 
 use super::load::Columns;
+use super::write_drift;
 use super::write_money_in::{self, MoneyIn};
 
 /// The write statements of one connection.
@@ -28,6 +29,7 @@ pub(super) struct Writes {
     outcomes: Statement,
     drifts: Statement,
     money_in: MoneyIn,
+    drift_windows: Statement,
 }
 
 const TENANTS: &str =
@@ -124,6 +126,7 @@ impl Writes {
             outcomes,
             drifts,
             money_in: MoneyIn::prepare(client).await?,
+            drift_windows: client.prepare(write_drift::DRIFT_WINDOWS).await?,
         })
     }
 }
@@ -207,6 +210,7 @@ pub(super) fn statements<'a>(
     add(taken.len(), &writes.claims_new, columns);
 
     write_money_in::add(books, &writes.money_in, &mut add)?;
+    write_drift::add(books, &writes.drift_windows, &mut add)?;
 
     let loops: Vec<_> = books.loops.changes().filter_map(kept).collect();
     let mut columns = Columns::default();

@@ -123,6 +123,19 @@ pub(super) fn load(connection: &Connection, books: &mut Books, needs: &Needs) ->
         |key| params![key.0.bucket(), key.0.0.as_bytes(), key.1.0.as_bytes()],
         |row| rows::token(row, 0)
     );
+    load_missing!(
+        connection,
+        books.drift_windows,
+        &needs.drift_windows,
+        "SELECT document FROM drift_windows WHERE bucket = ?1 AND tenant_id = ?2 AND provider = ?3 AND day = ?4",
+        |key| params![
+            key.tenant.bucket(),
+            key.tenant.0.as_bytes(),
+            key.provider,
+            key.day.number()
+        ],
+        |row| rows::document(row, 0)
+    );
     load_tokens_of(connection, books, needs)
 }
 

@@ -7,6 +7,7 @@ mod convert;
 mod load;
 mod read;
 mod write;
+mod write_drift;
 mod write_money_in;
 mod writer;
 
@@ -262,6 +263,10 @@ impl Sql for SqliteStore {
 
     fn share_w(&self) -> &'static str {
         ""
+    }
+
+    fn clock_sql(&self) -> Option<&'static str> {
+        None
     }
 
     fn json_member(&self, column: &str, param: usize) -> String {

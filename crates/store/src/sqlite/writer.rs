@@ -232,6 +232,7 @@ fn forget(books: &mut Books, needs: &Needs) {
     books.topups.clear();
     books.auto_topups.clear();
     books.tokens.clear();
+    books.drift_windows.clear();
     let finished: Vec<_> = needs
         .holds
         .iter()

@@ -3,16 +3,18 @@
 //! INVARIANT: an attempt is sent by whoever moved it from pending to delivering, and by nobody else. A worker that
 //! does not report before its lease is over has lost the attempt: it counts as failed, and another one follows.
 
-use std::collections::BTreeMap;
-
 use async_trait::async_trait;
 use turnpike_core::ids::{TenantId, WebhookEndpointId};
 use turnpike_core::time::Timestamp;
 use turnpike_core::webhook::{DeliveryStatus, DisabledReason};
 use uuid::Uuid;
 
-use super::endpoints::{cancel_pending, disable, endpoint_params};
-use super::records::{ClaimedDelivery, DeliveryReport, DueEndpoint, FanOut, NextAttempt, ReplayOf, Slots};
+use super::endpoints::{disable, endpoint_params};
+use super::events::MISSED;
+use super::records::{
+    ClaimedDelivery, DeliveryReport, DueEndpoint, FanOut, FanOutPlan, NextAttempt, ReplayOf, Slots, Span,
+    Verdict,
+};
 use crate::directory::audit_row;
 use crate::error::StoreError;
 use crate::records::AuditRow;
@@ -32,16 +34,16 @@ struct Behind {
     endpoints: u64,
 }
 
-/// The events `$3 < seq <= $4` of a workspace for every endpoint that wants them.
+/// The events `$3 < seq <= $4` of a workspace for every endpoint that wants them, due at `$5`.
 fn fan_out_rows(share: &str) -> String {
     format!(
         "INSERT INTO webhook_deliveries (bucket, tenant_id, event_seq, endpoint_id, attempt, step, manual_replay, status,
              destination_url, scheduled_at)
-         SELECT e.bucket, e.tenant_id, e.seq, w.endpoint_id, 1, 0, 0, 0, w.url, e.created_at
+         SELECT e.bucket, e.tenant_id, e.seq, w.endpoint_id, 1, 0, 0, 0, w.url, CAST($5 AS BIGINT)
          FROM events e JOIN webhook_endpoints w ON w.bucket = e.bucket AND w.tenant_id = e.tenant_id
          WHERE e.bucket = $1 AND e.tenant_id = $2 AND e.seq > $3 AND e.seq <= $4
              AND w.enabled = 1 AND w.after_seq < e.seq AND (w.event_mask >> e.type) & 1 = 1
-         {share} ON CONFLICT DO NOTHING"
+         ORDER BY w.endpoint_id {share} ON CONFLICT DO NOTHING"
     )
 }
 
@@ -58,7 +60,8 @@ fn claim_statement(
              SELECT event_seq, attempt FROM webhook_deliveries
              WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND status = 0 AND scheduled_at <= $4
              ORDER BY scheduled_at LIMIT $5 {skip})
-         UPDATE webhook_deliveries AS d SET status = 1, claim = $6, lease_until = $7, started_at = $4
+         UPDATE webhook_deliveries AS d SET status = 1, claim = $6, lease_until = $7, started_at = $4,
+             destination_url = $8
          FROM picked
          WHERE d.bucket = $1 AND d.tenant_id = $2 AND d.endpoint_id = $3 AND d.event_seq = picked.event_seq
              AND d.attempt = picked.attempt"
@@ -68,7 +71,8 @@ fn claim_statement(
         now.millis(),
         i64::from(slots.count),
         claim,
-        lease_until.millis()
+        lease_until.millis(),
+        &*slots.url,
     ]);
     Statement::new(sql, params)
 }
@@ -81,6 +85,7 @@ fn claimed(row: &Row) -> Result<ClaimedDelivery, StoreError> {
         attempt: i32::try_from(row.int(7)?).map_err(|_overflow| StoreError::Corrupt("attempt".to_owned()))?,
         step: row.small(8)?,
         scheduled_at: rows::instant(row, 9)?,
+        url: row.text(10)?.to_owned(),
     })
 }
 
@@ -132,65 +137,68 @@ fn next_statement(report: &DeliveryReport, next: NextAttempt, share: &str) -> St
     Statement::new(sql, params)
 }
 
-/// What the reports of one endpoint say about it as a whole.
-#[derive(Default)]
-struct Health {
-    failed_at: Option<Timestamp>,
-    succeeded: bool,
-    gone_at: Option<Timestamp>,
-}
-
-fn health_statements(
-    tenant: TenantId,
-    endpoint: WebhookEndpointId,
-    health: &Health,
-    patience_ms: i64,
-) -> Vec<Statement> {
-    let mut statements = Vec::new();
-    if health.succeeded {
-        statements.push(Statement::new(
+/// What the verdicts of attempts do to their endpoint.
+fn verdict_statement(report: &DeliveryReport, verdict: Verdict) -> Statement {
+    let mut params = endpoint_params(report.tenant, report.endpoint);
+    match verdict {
+        Verdict::Works => Statement::new(
             "UPDATE webhook_endpoints SET failing_since = NULL
              WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND failing_since IS NOT NULL",
-            endpoint_params(tenant, endpoint),
-        ));
-    } else if let Some(at) = health.failed_at {
-        let mut params = endpoint_params(tenant, endpoint);
-        params.push(Param::from(at.millis()));
-        statements.push(Statement::new(
-            "UPDATE webhook_endpoints SET failing_since = $4
-             WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND failing_since IS NULL",
             params,
-        ));
-        let mut params = endpoint_params(tenant, endpoint);
-        params.extend(params![
-            DisabledReason::Failing.code(),
-            at.millis(),
-            at.plus_millis(patience_ms.saturating_neg()).millis(),
-        ]);
-        statements.push(Statement::new(
-            "UPDATE webhook_endpoints SET enabled = 0, disabled_reason = $4, disabled_at = $5
-             WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND enabled = 1 AND failing_since <= $6",
-            params,
-        ));
-        if health.gone_at.is_none() {
-            statements.push(cancel_pending(tenant, endpoint, at));
+        ),
+        Verdict::Fails => {
+            params.push(Param::from(report.finished_at.millis()));
+            Statement::new(
+                "UPDATE webhook_endpoints SET failing_since = $4
+                 WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND failing_since IS NULL",
+                params,
+            )
+        }
+        Verdict::Hopeless(since) => {
+            // A success, or somebody who enabled it, may have come between the failures and this.
+            let at = report.finished_at;
+            let mut statement = disable(
+                report.tenant,
+                report.endpoint,
+                DisabledReason::Failing,
+                at,
+                "AND failing_since <= $6",
+            );
+            statement.params.push(Param::from(since.millis()));
+            statement
+        }
+        Verdict::Gone => {
+            // What another address said says nothing about this one.
+            let at = report.finished_at;
+            let mut statement = disable(
+                report.tenant,
+                report.endpoint,
+                DisabledReason::Gone,
+                at,
+                "AND url = $6",
+            );
+            statement.params.push(Param::from(&*report.url));
+            statement
         }
     }
-    if let Some(at) = health.gone_at {
-        statements.push(disable(tenant, endpoint, DisabledReason::Gone, at));
-        statements.push(cancel_pending(tenant, endpoint, at));
-    }
-    statements
 }
 
 #[async_trait]
 impl<S: Sql> WebhookDeliveries for S {
-    async fn fan_out(&self, most: u32) -> Result<FanOut, StoreError> {
+    async fn clock(&self, local: Timestamp) -> Result<Timestamp, StoreError> {
+        let Some(sql) = self.clock_sql() else {
+            return Ok(local);
+        };
+        let read = self.query(sql, Vec::new()).await?;
+        read.first().map_or(Ok(local), |row| rows::instant(row, 0))
+    }
+
+    async fn fan_out(&self, plan: FanOutPlan) -> Result<FanOut, StoreError> {
         let sql = "SELECT c.tenant_id, c.seq, t.event_seq,
                        (SELECT COUNT(*) FROM webhook_endpoints w
                         WHERE w.bucket = c.bucket AND w.tenant_id = c.tenant_id AND w.enabled = 1)
                    FROM webhook_cursors c JOIN tenants t ON t.bucket = c.bucket AND t.tenant_id = c.tenant_id
-                   WHERE t.event_seq > c.seq ORDER BY c.bucket, c.tenant_id";
+                   WHERE t.event_seq > c.seq";
         let behind = |row: &Row| {
             Ok(Behind {
                 tenant: TenantId(row.uuid(0)?),
@@ -200,11 +208,15 @@ impl<S: Sql> WebhookDeliveries for S {
             })
         };
         let all = self.query(sql, Vec::new()).await?;
-        let all = all.iter().map(behind).collect::<Result<Vec<_>, StoreError>>()?;
+        let mut all = all.iter().map(behind).collect::<Result<Vec<_>, StoreError>>()?;
+        if all.is_empty() {
+            return Ok(FanOut::default());
+        }
+        let first = usize::try_from(plan.turn % u64::try_from(all.len()).unwrap_or(1)).unwrap_or_default();
+        all.rotate_left(first);
         let mut done = FanOut::default();
-        let mut statements = Vec::new();
-        let mut room = u64::from(most);
-        let share = fan_out_rows(self.share_w());
+        let (mut room, mut left) = (u64::from(plan.most), u64::try_from(all.len()).unwrap_or(1));
+        let mut spans = Vec::new();
         for Behind {
             tenant,
             cursor,
@@ -217,45 +229,51 @@ impl<S: Sql> WebhookDeliveries for S {
                 break;
             }
             let waiting = u64::try_from(head.saturating_sub(cursor)).unwrap_or_default();
-            // At least one event, however many endpoints want it.
-            let events = room
+            // Its share of the room, but at least one event, however many endpoints there are.
+            let share = room.div_ceil(left.max(1));
+            let events = share
                 .checked_div(endpoints)
                 .map_or(waiting, |fit| fit.max(1).min(waiting));
             done.more |= events < waiting;
             room = room.saturating_sub(events.saturating_mul(endpoints));
+            left = left.saturating_sub(1);
             let to = cursor.saturating_add(i64::try_from(events).unwrap_or(i64::MAX));
-            let mut params = tenant_params(tenant);
-            params.extend(params![cursor, to]);
+            spans.push((tenant, Span { after: cursor, to }));
+        }
+        // In one order everywhere, so that workers do not wait for one another in a circle.
+        spans.sort_by_key(|(tenant, _)| (tenant.bucket(), *tenant));
+        let rows = fan_out_rows(self.share_w());
+        let mut statements = Vec::with_capacity(spans.len().saturating_mul(2));
+        for (tenant, span) in &spans {
+            let mut params = tenant_params(*tenant);
+            params.extend(params![span.after, span.to]);
             statements.push(Statement::new(
                 "UPDATE webhook_cursors SET seq = $4 WHERE bucket = $1 AND tenant_id = $2 AND seq = $3",
                 params.clone(),
             ));
-            if endpoints > 0 {
-                // Whoever else moves the cursor at this moment makes the same rows: they are made once.
-                statements.push(Statement::new(share.clone(), params));
-            }
+            // Also when there was no endpoint a moment ago: one may have come while the cursor was waited for. And
+            // whoever else moves the cursor at this moment makes the same rows: they are made once.
+            params.push(Param::from(plan.due.millis()));
+            statements.push(Statement::new(rows.clone(), params));
         }
-        if statements.is_empty() {
-            return Ok(done);
-        }
-        let is_insert: Vec<bool> = statements.iter().map(|s| s.sql.starts_with("INSERT")).collect();
         let touched = self.write_beside(statements).await?.unwrap_or_default();
         done.attempts = touched
             .iter()
-            .zip(is_insert)
-            .filter_map(|(rows, is_insert)| is_insert.then_some(*rows))
-            .fold(0, u64::saturating_add);
+            .skip(1)
+            .step_by(2)
+            .fold(0, |sum, made| sum.saturating_add(*made));
         Ok(done)
     }
 
     async fn list_due_endpoints(&self, now: Timestamp) -> Result<Vec<DueEndpoint>, StoreError> {
         // In the order of an index: no scan of the table, whatever the planner believes of how much waits.
-        let any = "SELECT 1 FROM webhook_deliveries WHERE status = 0 AND scheduled_at <= $1 ORDER BY scheduled_at LIMIT 1";
+        let any = "SELECT 1 FROM webhook_deliveries WHERE status = 0 AND scheduled_at <= $1
+                   ORDER BY scheduled_at LIMIT 1";
         if self.query(any, params![now.millis()]).await?.is_empty() {
             return Ok(Vec::new());
         }
         // One probe of the index for each endpoint in use, however much waits.
-        let sql = "SELECT w.tenant_id, w.endpoint_id, w.url, w.secrets FROM webhook_endpoints w
+        let sql = "SELECT w.tenant_id, w.endpoint_id, w.url, w.secrets, w.failing_since FROM webhook_endpoints w
                    WHERE w.enabled = 1 AND EXISTS (SELECT 1 FROM webhook_deliveries d
                        WHERE d.bucket = w.bucket AND d.tenant_id = w.tenant_id AND d.endpoint_id = w.endpoint_id
                            AND d.status = 0 AND d.scheduled_at <= $1)
@@ -266,6 +284,7 @@ impl<S: Sql> WebhookDeliveries for S {
                 id: WebhookEndpointId(row.uuid(1)?),
                 url: row.text(2)?.to_owned(),
                 secrets: row.text(3)?.to_owned(),
+                failing_since: rows::opt_instant(row, 4)?,
             })
         };
         self.query(sql, params![now.millis()])
@@ -289,7 +308,7 @@ impl<S: Sql> WebhookDeliveries for S {
         }
         let sql =
             "SELECT e.seq, e.id, e.type, e.created_at, e.data, d.tenant_id, d.endpoint_id, d.attempt, d.step,
-                       d.scheduled_at
+                       d.scheduled_at, d.destination_url
                    FROM webhook_deliveries d JOIN events e
                        ON e.bucket = d.bucket AND e.tenant_id = d.tenant_id AND e.seq = d.event_seq
                    WHERE d.status = 1 AND d.lease_until = $1 AND d.claim = $2 ORDER BY d.scheduled_at";
@@ -297,39 +316,30 @@ impl<S: Sql> WebhookDeliveries for S {
         found.iter().map(claimed).collect()
     }
 
-    async fn record_deliveries(
-        &self,
-        reports: &[DeliveryReport],
-        patience_ms: i64,
-    ) -> Result<u64, StoreError> {
-        let mut ends = Vec::with_capacity(reports.len());
-        let mut nexts = Vec::new();
-        let mut health: BTreeMap<(TenantId, WebhookEndpointId), Health> = BTreeMap::new();
-        for report in reports {
-            ends.push(end_statement(report));
-            if let Some(next) = report.next {
-                nexts.push(next_statement(report, next, self.share_w()));
-            }
-            let of = health.entry((report.tenant, report.endpoint)).or_default();
-            of.succeeded |= report.succeeded;
-            if !report.succeeded {
-                of.failed_at = of.failed_at.max(Some(report.finished_at));
-            }
-            if report.gone {
-                of.gone_at = Some(report.finished_at);
-            }
+    async fn record_deliveries(&self, reports: &[DeliveryReport]) -> Result<u64, StoreError> {
+        let mut statements: Vec<Statement> = reports.iter().map(end_statement).collect();
+        // Rows of one endpoint after the other, in one order everywhere, so that workers do not wait for one another
+        // in a circle.
+        let mut ordered: Vec<&DeliveryReport> = reports.iter().collect();
+        ordered.sort_by_key(|report| (report.tenant.bucket(), report.tenant, report.endpoint));
+        for report in &ordered {
+            statements.extend(
+                report
+                    .next
+                    .map(|next| next_statement(report, next, self.share_w())),
+            );
         }
-        let count = ends.len();
-        let mut statements = ends;
-        for ((tenant, endpoint), health) in health {
-            statements.extend(health_statements(tenant, endpoint, &health, patience_ms));
-        }
-        statements.extend(nexts);
         let touched = self.write_beside(statements).await?.unwrap_or_default();
-        Ok(touched
+        // In a transaction of their own: whoever shares an endpoint's row never waits to change it.
+        let verdicts: Vec<Statement> = ordered
             .iter()
-            .take(count)
-            .fold(0, |sum, rows| sum.saturating_add(*rows)))
+            .filter_map(|report| Some(verdict_statement(report, report.verdict?)))
+            .collect();
+        if !verdicts.is_empty() {
+            self.write_beside(verdicts).await?;
+        }
+        let ended = touched.iter().take(reports.len());
+        Ok(ended.fold(0, |sum, rows| sum.saturating_add(*rows)))
     }
 
     async fn recover_deliveries(
@@ -337,8 +347,10 @@ impl<S: Sql> WebhookDeliveries for S {
         lease_before: Timestamp,
         now: Timestamp,
         claim: Uuid,
+        steps: i16,
     ) -> Result<u64, StoreError> {
-        let any = "SELECT 1 FROM webhook_deliveries WHERE status = 1 AND lease_until < $1 ORDER BY lease_until LIMIT 1";
+        let any = "SELECT 1 FROM webhook_deliveries WHERE status = 1 AND lease_until < $1
+                   ORDER BY lease_until LIMIT 1";
         if self.query(any, params![lease_before.millis()]).await?.is_empty() {
             return Ok(0);
         }
@@ -348,23 +360,27 @@ impl<S: Sql> WebhookDeliveries for S {
             params![lease_before.millis(), claim, now.millis()],
         );
         let end = Statement::new(
-            "UPDATE webhook_deliveries SET status = 3, finished_at = $1, error = $3
+            "UPDATE webhook_deliveries SET status = 3, finished_at = $1, error = $3, lease_until = NULL
              WHERE status = 1 AND lease_until = $1 AND claim = $2",
             params![now.millis(), claim, INTERRUPTED],
         );
+        // The first interruption costs no step of the schedule; what is interrupted again and again comes to an end.
+        let step = "d.step + CASE WHEN EXISTS (SELECT 1 FROM webhook_deliveries p WHERE p.bucket = d.bucket
+                AND p.tenant_id = d.tenant_id AND p.event_seq = d.event_seq AND p.endpoint_id = d.endpoint_id
+                AND p.attempt = d.attempt - 1 AND p.error = $3) THEN 1 ELSE 0 END";
         let next = Statement::new(
             format!(
                 "INSERT INTO webhook_deliveries (bucket, tenant_id, event_seq, endpoint_id, attempt, step, manual_replay,
                      status, destination_url, scheduled_at)
-                 SELECT d.bucket, d.tenant_id, d.event_seq, d.endpoint_id, d.attempt + 1, d.step, d.manual_replay, 0,
-                     w.url, $1
+                 SELECT d.bucket, d.tenant_id, d.event_seq, d.endpoint_id, d.attempt + 1, {step}, 0, 0, w.url,
+                     CAST($1 AS BIGINT)
                  FROM webhook_deliveries d JOIN webhook_endpoints w
                      ON w.bucket = d.bucket AND w.tenant_id = d.tenant_id AND w.endpoint_id = d.endpoint_id
-                 WHERE d.status = 1 AND d.lease_until = $1 AND d.claim = $2 AND w.enabled = 1
+                 WHERE d.status = 1 AND d.lease_until = $1 AND d.claim = $2 AND w.enabled = 1 AND {step} < $4
                  {} ON CONFLICT DO NOTHING",
                 self.share_w()
             ),
-            params![now.millis(), claim],
+            params![now.millis(), claim, INTERRUPTED, steps],
         );
         let touched = self
             .write_beside(vec![take, next, end])
@@ -380,7 +396,7 @@ impl<S: Sql> WebhookDeliveries for S {
         of: ReplayOf,
         audit: Option<&AuditRow>,
         now: Timestamp,
-    ) -> Result<u64, StoreError> {
+    ) -> Result<Option<u64>, StoreError> {
         let hold = Statement::new(
             "UPDATE webhook_endpoints SET updated_at = updated_at
              WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND enabled = 1",
@@ -388,8 +404,7 @@ impl<S: Sql> WebhookDeliveries for S {
         );
         let mut statements = vec![hold.required()];
         let mut chosen = endpoint_params(tenant, endpoint);
-        chosen.push(Param::from(now.millis()));
-        let (only, untaken) = match of {
+        let (due, source) = match of {
             ReplayOf::One(event) => {
                 let mut superseded = endpoint_params(tenant, endpoint);
                 superseded.extend(params![
@@ -404,15 +419,12 @@ impl<S: Sql> WebhookDeliveries for S {
                          (SELECT seq FROM events WHERE bucket = $1 AND tenant_id = $2 AND id = $4)",
                     superseded,
                 ));
-                chosen.push(Param::from(event.0));
-                ("e.id = $5", "d.status IN (0, 1)")
+                chosen.extend(params![event.0, now.millis()]);
+                ("$5", ONE)
             }
-            ReplayOf::Missed { after, to, since } => {
-                chosen.extend(params![after, to, since.millis()]);
-                (
-                    "e.seq > $5 AND e.seq <= $6 AND e.created_at >= $7 AND (w.event_mask >> e.type) & 1 = 1",
-                    "d.status IN (0, 1, 2)",
-                )
+            ReplayOf::Missed(span) => {
+                chosen.extend(params![span.after, span.to, now.millis()]);
+                ("$6", MISSED)
             }
         };
         let sql = format!(
@@ -421,21 +433,24 @@ impl<S: Sql> WebhookDeliveries for S {
              SELECT e.bucket, e.tenant_id, e.seq, w.endpoint_id,
                  1 + COALESCE((SELECT MAX(d.attempt) FROM webhook_deliveries d WHERE d.bucket = e.bucket
                      AND d.tenant_id = e.tenant_id AND d.event_seq = e.seq AND d.endpoint_id = w.endpoint_id), 0),
-                 0, 1, 0, w.url, $4
-             FROM events e JOIN webhook_endpoints w ON w.bucket = e.bucket AND w.tenant_id = e.tenant_id
-             WHERE e.bucket = $1 AND e.tenant_id = $2 AND w.endpoint_id = $3 AND {only}
-                 AND NOT EXISTS (SELECT 1 FROM webhook_deliveries d WHERE d.bucket = e.bucket
-                     AND d.tenant_id = e.tenant_id AND d.event_seq = e.seq AND d.endpoint_id = w.endpoint_id AND {untaken})
+                 0, 1, 0, w.url, CAST({due} AS BIGINT)
+             FROM {source}
              ON CONFLICT DO NOTHING"
         );
         let insert = Statement::new(sql, chosen);
         let position = statements.len();
         statements.push(match of {
             ReplayOf::One(_) => insert.required(),
-            ReplayOf::Missed { .. } => insert,
+            ReplayOf::Missed(_) => insert,
         });
         statements.extend(audit.map(audit_row));
-        let touched = self.write_beside(statements).await?.unwrap_or_default();
-        Ok(touched.get(position).copied().unwrap_or_default())
+        let touched = self.write_beside(statements).await?;
+        Ok(touched.map(|touched| touched.get(position).copied().unwrap_or_default()))
     }
 }
+
+/// The event `$4` for endpoint `$3`, unless an attempt is under way.
+const ONE: &str = "events e JOIN webhook_endpoints w ON w.bucket = e.bucket AND w.tenant_id = e.tenant_id
+    WHERE e.bucket = $1 AND e.tenant_id = $2 AND w.endpoint_id = $3 AND e.id = $4
+        AND NOT EXISTS (SELECT 1 FROM webhook_deliveries d WHERE d.bucket = e.bucket AND d.tenant_id = e.tenant_id
+            AND d.event_seq = e.seq AND d.endpoint_id = w.endpoint_id AND d.status IN (0, 1))";

@@ -5,7 +5,7 @@ use turnpike_core::ids::{TenantId, WebhookEndpointId};
 use turnpike_core::time::Timestamp;
 use turnpike_core::webhook::{DeliveryStatus, DisabledReason, EventMask};
 
-use super::records::{EndpointChange, WebhookEndpoint};
+use super::records::{Canceling, EndpointChange, WebhookEndpoint};
 use crate::directory::audit_row;
 use crate::error::StoreError;
 use crate::records::AuditRow;
@@ -46,21 +46,16 @@ pub(super) fn endpoint_params(tenant: TenantId, endpoint: WebhookEndpointId) -> 
     params
 }
 
-/// Cancels what waits for an endpoint that is not in use (any more).
-pub(super) fn cancel_pending(tenant: TenantId, endpoint: WebhookEndpointId, at: Timestamp) -> Statement {
-    let mut params = endpoint_params(tenant, endpoint);
-    params.extend(params![
-        at.millis(),
-        DeliveryStatus::Canceled.code(),
-        "the endpoint is not in use"
-    ]);
+/// Holds the row of a workspace's cursor, which is made if there is none: no event is fanned out meanwhile, and what
+/// reads the workspace's position afterwards reads one that no fan-out has passed.
+fn hold_cursor(tenant: TenantId) -> Statement {
     Statement::new(
-        "UPDATE webhook_deliveries SET status = $5, finished_at = $4, error = $6
-         WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND status = 0
-             AND NOT EXISTS (SELECT 1 FROM webhook_endpoints w WHERE w.bucket = $1 AND w.tenant_id = $2
-                 AND w.endpoint_id = $3 AND w.enabled = 1)",
-        params,
+        "INSERT INTO webhook_cursors (bucket, tenant_id, seq)
+             SELECT bucket, tenant_id, event_seq FROM tenants WHERE bucket = $1 AND tenant_id = $2
+         ON CONFLICT (bucket, tenant_id) DO UPDATE SET seq = webhook_cursors.seq",
+        tenant_params(tenant),
     )
+    .required()
 }
 
 #[async_trait]
@@ -71,13 +66,6 @@ impl<S: Sql> WebhookEndpoints for S {
         most: u32,
         audit: &AuditRow,
     ) -> Result<bool, StoreError> {
-        // Holds the cursor's row, so that two of these count one after the other.
-        let cursor = Statement::new(
-            "INSERT INTO webhook_cursors (bucket, tenant_id, seq)
-                 SELECT bucket, tenant_id, event_seq FROM tenants WHERE bucket = $1 AND tenant_id = $2
-             ON CONFLICT (bucket, tenant_id) DO UPDATE SET seq = webhook_cursors.seq",
-            tenant_params(endpoint.tenant),
-        );
         let mut params = endpoint_params(endpoint.tenant, endpoint.id);
         params.extend(params![
             &*endpoint.url,
@@ -93,10 +81,12 @@ impl<S: Sql> WebhookEndpoints for S {
                  after_seq, secrets, created_at, updated_at)
              SELECT $1, $2, $3, $4, $5, $6, 1, t.event_seq, $7, $8, $8 FROM tenants t
              WHERE t.bucket = $1 AND t.tenant_id = $2
-                 AND (SELECT COUNT(*) FROM webhook_endpoints WHERE bucket = $1 AND tenant_id = $2) < $9",
+                 AND (SELECT COUNT(*) FROM webhook_endpoints
+                      WHERE bucket = $1 AND tenant_id = $2 AND deleted = 0) < $9",
             params,
         );
-        let statements = vec![cursor.required(), insert.required(), audit_row(audit)];
+        // The cursor also makes two of these count one after the other.
+        let statements = vec![hold_cursor(endpoint.tenant), insert.required(), audit_row(audit)];
         self.write_beside(statements)
             .await
             .map(|written| written.is_some())
@@ -108,7 +98,8 @@ impl<S: Sql> WebhookEndpoints for S {
         id: WebhookEndpointId,
     ) -> Result<Option<WebhookEndpoint>, StoreError> {
         let sql = format!(
-            "SELECT {COLUMNS} FROM webhook_endpoints WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3"
+            "SELECT {COLUMNS} FROM webhook_endpoints WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3
+                 AND deleted = 0"
         );
         let found = self.query(&sql, endpoint_params(tenant, id)).await?;
         found.first().map(endpoint).transpose()
@@ -116,7 +107,8 @@ impl<S: Sql> WebhookEndpoints for S {
 
     async fn list_webhook_endpoints(&self, tenant: TenantId) -> Result<Vec<WebhookEndpoint>, StoreError> {
         let sql = format!(
-            "SELECT {COLUMNS} FROM webhook_endpoints WHERE bucket = $1 AND tenant_id = $2 ORDER BY endpoint_id"
+            "SELECT {COLUMNS} FROM webhook_endpoints WHERE bucket = $1 AND tenant_id = $2 AND deleted = 0
+             ORDER BY endpoint_id"
         );
         let found = self.query(&sql, tenant_params(tenant)).await?;
         found.iter().map(endpoint).collect()
@@ -139,23 +131,24 @@ impl<S: Sql> WebhookEndpoints for S {
         let set = Statement::new(
             "UPDATE webhook_endpoints SET url = COALESCE($4, url), description = COALESCE($5, description),
                  event_mask = COALESCE($6, event_mask), updated_at = $7
-             WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3",
+             WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND deleted = 0",
             params,
         );
-        let mut statements = vec![set.required()];
+        let mut statements = Vec::new();
+        if change.enabled == Some(true) {
+            statements.push(hold_cursor(tenant));
+        }
+        statements.push(set.required());
         match change.enabled {
             None => {}
             Some(true) => statements.push(Statement::new(
                 "UPDATE webhook_endpoints SET enabled = 1, disabled_reason = NULL, disabled_at = NULL,
                      failing_since = NULL, after_seq = (SELECT t.event_seq FROM tenants t
                          WHERE t.bucket = $1 AND t.tenant_id = $2)
-                 WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND enabled = 0",
+                 WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND enabled = 0 AND canceling = 0",
                 endpoint_params(tenant, id),
             )),
-            Some(false) => {
-                statements.push(disable(tenant, id, DisabledReason::Manual, audit.at));
-                statements.push(cancel_pending(tenant, id, audit.at));
-            }
+            Some(false) => statements.push(disable(tenant, id, DisabledReason::Manual, audit.at, "")),
         }
         statements.push(audit_row(audit));
         self.write_beside(statements)
@@ -173,7 +166,7 @@ impl<S: Sql> WebhookEndpoints for S {
         params.extend(params![secrets, &*endpoint.secrets, audit.at.millis()]);
         let set = Statement::new(
             "UPDATE webhook_endpoints SET secrets = $4, updated_at = $6
-             WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND secrets = $5",
+             WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND deleted = 0 AND secrets = $5",
             params,
         );
         let written = self.write_beside(vec![set.required(), audit_row(audit)]).await?;
@@ -186,33 +179,92 @@ impl<S: Sql> WebhookEndpoints for S {
         id: WebhookEndpointId,
         audit: &AuditRow,
     ) -> Result<bool, StoreError> {
+        let mut params = endpoint_params(tenant, id);
+        params.push(Param::from(audit.at.millis()));
+        // The row goes when nothing waits for it any more.
         let delete = Statement::new(
-            "DELETE FROM webhook_endpoints WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3",
-            endpoint_params(tenant, id),
+            "UPDATE webhook_endpoints SET deleted = 1, canceling = 1, enabled = 0, disabled_reason = 0, disabled_at = $4,
+                 secrets = '[]'
+             WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND deleted = 0",
+            params,
         );
-        let statements = vec![
-            delete.required(),
-            cancel_pending(tenant, id, audit.at),
-            audit_row(audit),
-        ];
+        let statements = vec![delete.required(), audit_row(audit)];
         self.write_beside(statements)
             .await
             .map(|written| written.is_some())
     }
+
+    async fn list_canceling_endpoints(&self) -> Result<Vec<(TenantId, WebhookEndpointId)>, StoreError> {
+        let sql = "SELECT tenant_id, endpoint_id FROM webhook_endpoints WHERE canceling = 1";
+        let canceling = |row: &Row| Ok((TenantId(row.uuid(0)?), WebhookEndpointId(row.uuid(1)?)));
+        self.query(sql, Vec::new()).await?.iter().map(canceling).collect()
+    }
+
+    async fn cancel_deliveries(
+        &self,
+        tenant: TenantId,
+        id: WebhookEndpointId,
+        at: Timestamp,
+        most: u32,
+    ) -> Result<Canceling, StoreError> {
+        let hold = Statement::new(
+            "UPDATE webhook_endpoints SET canceling = 1
+             WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND canceling = 1",
+            endpoint_params(tenant, id),
+        );
+        let mut params = endpoint_params(tenant, id);
+        params.extend(params![
+            at.millis(),
+            DeliveryStatus::Canceled.code(),
+            "the endpoint is not in use",
+            i64::from(most),
+        ]);
+        let cancel = Statement::new(
+            "WITH picked AS MATERIALIZED (
+                 SELECT event_seq, attempt FROM webhook_deliveries
+                 WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND status = 0 AND scheduled_at >= 0
+                 ORDER BY scheduled_at LIMIT $7)
+             UPDATE webhook_deliveries AS d SET status = $5, finished_at = $4, error = $6
+             FROM picked
+             WHERE d.bucket = $1 AND d.tenant_id = $2 AND d.endpoint_id = $3 AND d.event_seq = picked.event_seq
+                 AND d.attempt = picked.attempt",
+            params,
+        );
+        let Some(touched) = self.write_beside(vec![hold.required(), cancel]).await? else {
+            return Ok(Canceling::Done);
+        };
+        if touched.last().is_some_and(|rows| *rows >= u64::from(most)) {
+            return Ok(Canceling::More);
+        }
+        let none_waits = "bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND canceling = 1
+             AND NOT EXISTS (SELECT 1 FROM webhook_deliveries d WHERE d.bucket = $1 AND d.tenant_id = $2
+                 AND d.endpoint_id = $3 AND d.status = 0 AND d.scheduled_at >= 0)";
+        let finish = |does: &str, deleted: i64| {
+            let sql = format!("{does} WHERE {none_waits} AND deleted = {deleted}");
+            Statement::new(sql, endpoint_params(tenant, id))
+        };
+        self.write_beside(vec![
+            finish("DELETE FROM webhook_endpoints", 1),
+            finish("UPDATE webhook_endpoints SET canceling = 0", 0),
+        ])
+        .await?;
+        Ok(Canceling::Done)
+    }
 }
 
-/// Takes an endpoint out of use.
+/// Takes an endpoint out of use, if it is as `still` says; what waits for it is to be canceled.
 pub(super) fn disable(
     tenant: TenantId,
     endpoint: WebhookEndpointId,
     reason: DisabledReason,
     at: Timestamp,
+    still: &str,
 ) -> Statement {
     let mut params = endpoint_params(tenant, endpoint);
     params.extend(params![reason.code(), at.millis()]);
-    Statement::new(
-        "UPDATE webhook_endpoints SET enabled = 0, disabled_reason = $4, disabled_at = $5
-         WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND enabled = 1",
-        params,
-    )
+    let sql = format!(
+        "UPDATE webhook_endpoints SET enabled = 0, disabled_reason = $4, disabled_at = $5, canceling = 1
+         WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND enabled = 1 {still}"
+    );
+    Statement::new(sql, params)
 }

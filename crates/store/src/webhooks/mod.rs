@@ -8,6 +8,6 @@ mod events;
 mod records;
 
 pub use records::{
-    ClaimedDelivery, DeliveryReport, DeliveryRow, DueEndpoint, EndpointChange, EventFilter, FanOut,
-    NextAttempt, ReplayOf, Slots, WebhookEndpoint,
+    Canceling, ClaimedDelivery, DeliveryReport, DeliveryRow, DueEndpoint, EndpointChange, EventFilter,
+    FanOut, FanOutPlan, NextAttempt, Pruned, ReplayOf, Slots, Span, Verdict, WebhookEndpoint,
 };

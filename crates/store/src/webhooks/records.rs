@@ -59,6 +59,18 @@ pub struct EventFilter {
     pub limit: u32,
 }
 
+impl EventFilter {
+    /// The newest ones, whatever their type and age.
+    pub const fn newest(limit: u32) -> Self {
+        Self {
+            kind: None,
+            before_seq: None,
+            since: Timestamp::from_millis(0),
+            limit,
+        }
+    }
+}
+
 /// One attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryRow {
@@ -88,6 +100,17 @@ pub struct DeliveryRow {
     pub error: Option<String>,
 }
 
+/// How new events are fanned out.
+#[derive(Clone, Copy, Debug)]
+pub struct FanOutPlan {
+    /// About so many attempts are made, however many workspaces share them.
+    pub most: u32,
+    /// When the first attempts are due.
+    pub due: Timestamp,
+    /// Another number every time: which workspace comes first.
+    pub turn: u64,
+}
+
 /// What one pass of fanning out did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FanOut {
@@ -108,15 +131,19 @@ pub struct DueEndpoint {
     pub url: String,
     /// Its secrets, sealed, as JSON.
     pub secrets: String,
+    /// When the first of its latest, unbroken failures was.
+    pub failing_since: Option<Timestamp>,
 }
 
 /// How many attempts of one endpoint may be taken.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Slots {
     /// Whose it is.
     pub tenant: TenantId,
     /// The endpoint.
     pub endpoint: WebhookEndpointId,
+    /// Where its requests go.
+    pub url: String,
     /// At most so many.
     pub count: u32,
 }
@@ -134,6 +161,8 @@ pub struct ClaimedDelivery {
     pub step: i16,
     /// When it was due.
     pub scheduled_at: Timestamp,
+    /// Where it goes.
+    pub url: String,
     /// What is told.
     pub event: EventRow,
 }
@@ -147,6 +176,8 @@ pub struct DeliveryReport {
     pub event_seq: i64,
     /// Who was told.
     pub endpoint: WebhookEndpointId,
+    /// Where.
+    pub url: String,
     /// Its number.
     pub attempt: i32,
     /// Under which claim it was made; another's is not touched.
@@ -163,8 +194,21 @@ pub struct DeliveryReport {
     pub error: Option<String>,
     /// The attempt that follows.
     pub next: Option<NextAttempt>,
-    /// Whether the destination wants no more events, ever.
-    pub gone: bool,
+    /// What it says of the endpoint as a whole.
+    pub verdict: Option<Verdict>,
+}
+
+/// What an attempt says of its endpoint as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It works: it did not before.
+    Works,
+    /// It fails: it did not before.
+    Fails,
+    /// It goes out of use if it still fails, since this instant or longer.
+    Hopeless(Timestamp),
+    /// It goes out of use: it wants no more events, ever.
+    Gone,
 }
 
 /// The attempt that follows a failed one.
@@ -176,18 +220,38 @@ pub struct NextAttempt {
     pub at: Timestamp,
 }
 
+/// What became of attempts that were to be canceled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Canceling {
+    /// More of them wait.
+    More,
+    /// None waits any more.
+    Done,
+}
+
+/// Positions of a workspace's events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Behind this position.
+    pub after: i64,
+    /// Up to this one.
+    pub to: i64,
+}
+
+/// What a step of pruning did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// Events that went.
+    pub events: u64,
+    /// Whether there is more to do.
+    pub more: bool,
+}
+
 /// Which events are told again.
 #[derive(Clone, Copy, Debug)]
 pub enum ReplayOf {
     /// This one, also when it was delivered.
     One(EventId),
-    /// Those of these positions (exclusive, inclusive) that the endpoint has not taken and that no attempt waits for.
-    Missed {
-        /// Behind this position.
-        after: i64,
-        /// Up to this one.
-        to: i64,
-        /// Not older than this.
-        since: Timestamp,
-    },
+    /// Those of these positions that the endpoint wants, has not taken, and that no attempt waits for.
+    Missed(Span),
 }

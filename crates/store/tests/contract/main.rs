@@ -17,6 +17,7 @@ mod books;
 mod calls;
 mod concurrency;
 mod directory;
+mod drifts;
 mod end_users;
 mod endings;
 mod faults;
@@ -29,6 +30,7 @@ mod tokens;
 mod topups;
 mod upgrade;
 mod webhooks;
+mod webhooks_many;
 mod world;
 
 use world::{Kind, World, on};
@@ -113,6 +115,11 @@ contract! {
             signing_keys_are_listed_oldest_first;
         retirement:
             who_is_retired_receives_nothing;
+        drifts:
+            a_day_costs_what_its_calls_cost,
+            a_drift_comes_back_as_it_was_told,
+            sixteen_reports_at_once_tell_once,
+            what_a_provider_says_is_replaced_and_judged_once;
         end_users:
             a_search_takes_every_character_as_itself,
             end_users_are_listed_with_what_they_have;
@@ -143,5 +150,12 @@ contract! {
             days_of_failures_disable,
             old_events_go_with_their_attempts,
             endpoints_are_counted;
+        webhooks_many:
+            ten_thousand_events_are_paged_beside_eight_writers,
+            callers_at_once_make_each_attempt_once,
+            two_thousand_attempts_are_taken_once_each,
+            reports_recoveries_and_replays_race_and_one_attempt_is_open,
+            a_late_failure_does_not_disable_who_was_enabled_again,
+            who_comes_into_use_misses_nothing_afterwards;
     }
 }

@@ -6,8 +6,8 @@ use turnpike_core::ledger::event::EventType;
 use turnpike_core::time::Timestamp;
 use turnpike_core::webhook::{DeliveryStatus, DisabledReason, EventMask};
 use turnpike_store::{
-    ClaimedDelivery, DeliveryReport, DeliveryRow, EndpointChange, NextAttempt, ReplayOf, Slots,
-    WebhookEndpoint,
+    Canceling, ClaimedDelivery, DeliveryReport, DeliveryRow, EndpointChange, FanOutPlan, NextAttempt, Pruned,
+    ReplayOf, Slots, Span, Verdict, WebhookEndpoint,
 };
 use uuid::Uuid;
 
@@ -15,6 +15,8 @@ use crate::actions::{audit_row, grant};
 use crate::world::{NOW, World, next_id};
 
 const PATIENCE_MS: i64 = 5 * 86_400_000;
+/// Of the schedule.
+pub(crate) const STEPS: i16 = 8;
 const FOREVER: Timestamp = Timestamp::from_millis(i64::MAX);
 
 fn endpoint(tenant: TenantId, mask: EventMask) -> WebhookEndpoint {
@@ -32,7 +34,7 @@ fn endpoint(tenant: TenantId, mask: EventMask) -> WebhookEndpoint {
     }
 }
 
-async fn add(world: &World, tenant: TenantId, mask: EventMask) -> WebhookEndpointId {
+pub(crate) async fn add(world: &World, tenant: TenantId, mask: EventMask) -> WebhookEndpointId {
     let endpoint = endpoint(tenant, mask);
     let audit = audit_row(tenant);
     assert!(
@@ -53,11 +55,20 @@ async fn two_events(world: &World, tenant: TenantId) {
 async fn fan_out(world: &World) -> u64 {
     let mut attempts = 0;
     loop {
-        let done = world.store.fan_out(1000).await.unwrap();
+        let done = world.store.fan_out(fan_out_plan(1000)).await.unwrap();
         attempts += done.attempts;
         if !done.more {
             return attempts;
         }
+    }
+}
+
+/// Attempts are due at once.
+pub(crate) const fn fan_out_plan(most: u32) -> FanOutPlan {
+    FanOutPlan {
+        most,
+        due: NOW,
+        turn: 3,
     }
 }
 
@@ -69,6 +80,7 @@ async fn claim(world: &World, now: Timestamp, count: u32) -> (Uuid, Vec<ClaimedD
         .map(|due| Slots {
             tenant: due.tenant,
             endpoint: due.id,
+            url: due.url.clone(),
             count,
         })
         .collect();
@@ -82,11 +94,12 @@ async fn claim(world: &World, now: Timestamp, count: u32) -> (Uuid, Vec<ClaimedD
     (claim, taken)
 }
 
-fn report(taken: &ClaimedDelivery, claim: Uuid, succeeded: bool, at: Timestamp) -> DeliveryReport {
+pub(crate) fn report(taken: &ClaimedDelivery, claim: Uuid, succeeded: bool, at: Timestamp) -> DeliveryReport {
     DeliveryReport {
         tenant: taken.tenant,
         event_seq: taken.event.seq,
         endpoint: taken.endpoint,
+        url: taken.url.clone(),
         attempt: taken.attempt,
         claim,
         succeeded,
@@ -98,15 +111,15 @@ fn report(taken: &ClaimedDelivery, claim: Uuid, succeeded: bool, at: Timestamp) 
             step: taken.step + 1,
             at: at.plus_millis(5000),
         }),
-        gone: false,
+        verdict: Some(if succeeded { Verdict::Works } else { Verdict::Fails }),
     }
 }
 
-async fn record(world: &World, reports: &[DeliveryReport]) -> u64 {
-    world.store.record_deliveries(reports, PATIENCE_MS).await.unwrap()
+pub(crate) async fn record(world: &World, reports: &[DeliveryReport]) -> u64 {
+    world.store.record_deliveries(reports).await.unwrap()
 }
 
-async fn deliveries(world: &World, tenant: TenantId, seq: i64) -> Vec<DeliveryRow> {
+pub(crate) async fn deliveries(world: &World, tenant: TenantId, seq: i64) -> Vec<DeliveryRow> {
     world.store.list_deliveries(tenant, seq).await.unwrap()
 }
 
@@ -211,7 +224,7 @@ pub(crate) async fn a_lost_worker_loses_its_attempts(world: &World) {
     let recover = async |before, now| {
         world
             .store
-            .recover_deliveries(before, now, next_id())
+            .recover_deliveries(before, now, next_id(), STEPS)
             .await
             .unwrap()
     };
@@ -277,6 +290,33 @@ pub(crate) async fn an_endpoint_out_of_use_gets_nothing(world: &World) {
             .unwrap()
     );
     assert!(claim(world, NOW, 10).await.1.is_empty());
+    let canceling = world.store.list_canceling_endpoints().await.unwrap();
+    assert_eq!(canceling.iter().filter(|(of, _)| *of == tenant).count(), 2);
+    // Not before what waits from earlier is canceled.
+    let audit = audit_row(tenant);
+    assert!(
+        world
+            .store
+            .change_webhook_endpoint(tenant, one, &set(true), &audit)
+            .await
+            .unwrap()
+    );
+    assert!(
+        world
+            .store
+            .find_webhook_endpoint(tenant, one)
+            .await
+            .unwrap()
+            .unwrap()
+            .disabled
+            .is_some()
+    );
+    for id in [one, two] {
+        let cancel = async || world.store.cancel_deliveries(tenant, id, NOW, 1).await.unwrap();
+        assert_eq!(cancel().await, Canceling::More);
+        assert_eq!(cancel().await, Canceling::Done);
+    }
+    assert!(world.store.list_canceling_endpoints().await.unwrap().is_empty());
     let rows = deliveries(world, tenant, 1).await;
     assert_eq!(statuses(&rows), [(1, "canceled"), (1, "canceled")]);
     two_events(world, tenant).await;
@@ -327,11 +367,11 @@ pub(crate) async fn a_replay_is_a_new_attempt(world: &World) {
             .unwrap()
     };
     let (under, taken) = claim(world, NOW, 10).await;
-    assert_eq!(replay(tenant).await, 0, "one is under way");
+    assert_eq!(replay(tenant).await, None, "one is under way");
     record(world, &[report(&taken[0], under, true, NOW)]).await;
-    assert_eq!(replay(other).await, 0);
-    assert_eq!(replay(tenant).await, 1);
-    assert_eq!(replay(tenant).await, 1, "instead of the one that waits");
+    assert_eq!(replay(other).await, None);
+    assert_eq!(replay(tenant).await, Some(1));
+    assert_eq!(replay(tenant).await, Some(1), "instead of the one that waits");
     let rows = deliveries(world, tenant, 1).await;
     assert_eq!(
         statuses(&rows),
@@ -365,16 +405,17 @@ pub(crate) async fn what_was_missed_is_replayed(world: &World) {
     // The second is at the end of its schedule, the third is to be repeated, the fourth still waits.
     reports[1].next = None;
     record(world, &reports).await;
-    let missed = |since| ReplayOf::Missed {
-        after: 0,
-        to: 100,
-        since,
-    };
-    let replay = async |of| world.store.replay(tenant, id, of, None, NOW).await.unwrap();
-    assert_eq!(replay(missed(NOW.plus_millis(1))).await, 0);
-    assert_eq!(replay(missed(NOW)).await, 1);
-    assert_eq!(replay(missed(NOW)).await, 0);
+    let all = Span { after: 0, to: 100 };
     let seq = taken[1].event.seq;
+    let missed = async |span| world.store.count_missed(tenant, id, span).await.unwrap();
+    let replay = async || {
+        let of = ReplayOf::Missed(all);
+        world.store.replay(tenant, id, of, None, NOW).await.unwrap()
+    };
+    assert_eq!(missed(Span { after: seq, to: 100 }).await, 0);
+    assert_eq!(missed(all).await, 1);
+    assert_eq!(replay().await, Some(1));
+    assert_eq!((missed(all).await, replay().await), (0, Some(0)));
     assert_eq!(
         statuses(&deliveries(world, tenant, seq).await),
         [(1, "failed"), (2, "pending")]
@@ -408,6 +449,9 @@ pub(crate) async fn days_of_failures_disable(world: &World) {
         let mut reports: Vec<_> = taken.iter().map(|d| report(d, under, succeeds, now)).collect();
         for report in &mut reports {
             report.next = None;
+            if disabled {
+                report.verdict = Some(Verdict::Hopeless(now.plus_millis(-PATIENCE_MS)));
+            }
         }
         assert_eq!(record(world, &reports).await, 1);
         assert_eq!(find().await.disabled.is_some(), disabled, "{later}");
@@ -422,7 +466,19 @@ pub(crate) async fn days_of_failures_disable(world: &World) {
     fan_out(world).await;
     let (under, taken) = claim(world, now, 1).await;
     let mut report = report(&taken[0], under, false, now);
-    (report.gone, report.next) = (true, None);
+    (report.verdict, report.next) = (Some(Verdict::Gone), None);
+    let elsewhere = DeliveryReport {
+        url: "https://elsewhere.example/".to_owned(),
+        ..report.clone()
+    };
+    record(world, &[elsewhere]).await;
+    let found = world
+        .store
+        .find_webhook_endpoint(tenant, gone)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(found.disabled, None, "another address said so");
     record(world, &[report]).await;
     let found = world
         .store
@@ -444,12 +500,30 @@ pub(crate) async fn old_events_go_with_their_attempts(world: &World) {
     }
     fan_out(world).await;
     let prune = async |before, most| world.store.prune_events(tenant, before, most).await.unwrap();
-    assert_eq!(prune(NOW, 100).await, 0);
-    assert_eq!(prune(NOW.plus_millis(1), 4).await, 4);
+    let all_of = async |before, most| {
+        let mut events = 0;
+        loop {
+            let pruned = prune(before, most).await;
+            events += pruned.events;
+            if !pruned.more {
+                return events;
+            }
+        }
+    };
+    assert_eq!(prune(NOW, 100).await, Pruned::default());
+    // As many attempts at once as events, and no event before its attempts.
+    let after = NOW.plus_millis(1);
+    assert_eq!(
+        prune(after, 4).await,
+        Pruned {
+            events: 4,
+            more: true
+        }
+    );
     assert_eq!(world.events(tenant, None, 100).await.len(), 2);
     assert!(deliveries(world, tenant, 4).await.is_empty());
     assert_eq!(deliveries(world, tenant, 5).await.len(), 1);
-    assert_eq!(prune(NOW.plus_millis(1), 100).await, 2);
+    assert_eq!(all_of(after, 1).await, 2);
     assert_eq!(world.events(other, None, 100).await.len(), 6);
     two_events(world, tenant).await;
     assert_eq!(world.events(tenant, None, 100).await[0].seq, 8);

@@ -213,10 +213,8 @@ impl World {
         limit: u32,
     ) -> Vec<EventRow> {
         let filter = EventFilter {
-            kind: None,
             before_seq,
-            since: Timestamp::from_millis(0),
-            limit,
+            ..EventFilter::newest(limit)
         };
         self.store.list_events(tenant, &filter).await.unwrap()
     }

@@ -6,6 +6,8 @@
 //! is the app's business.
 
 mod destination;
+#[cfg(test)]
+mod destination_tests;
 mod response;
 mod scrub;
 #[cfg(test)]
@@ -32,12 +34,14 @@ use crate::client::{CLOSED_UNWRITTEN, Client, ClientSettings};
 use crate::error::UpstreamError;
 use crate::guard::{self, NameFault};
 use crate::provider::BuildError;
-use crate::resolve::{Resolver, SystemResolver};
+use crate::resolve::{BoundedResolver, Resolver};
 
 /// How long the body of a success is waited for: it changes nothing.
 const SUCCESS_BODY_WAIT: Duration = Duration::from_secs(2);
 /// How long a name may take to resolve at registration.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Names that are looked up at once: half of the runtime's blocking threads.
+const MAX_LOOKUPS: usize = 256;
 /// Shorter than the five seconds after which common servers close an unused connection.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 const MAX_IDLE_PER_HOST: usize = 4;
@@ -67,13 +71,13 @@ impl Default for WebhookSettings {
         Self {
             allow_loopback: false,
             timeout: Duration::from_secs(15),
-            resolver: Arc::new(SystemResolver),
+            resolver: Arc::new(BoundedResolver::new(MAX_LOOKUPS)),
         }
     }
 }
 
 /// One message to one endpoint.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct WebhookRequest<'a> {
     /// The endpoint's URL as it was registered; it is checked again.
     pub url: &'a str,
@@ -85,6 +89,13 @@ pub struct WebhookRequest<'a> {
     pub body: &'a Bytes,
     /// The endpoint's secrets, newest first.
     pub secrets: &'a [WebhookSecret],
+}
+
+/// The message's id only: bodies tell of customers, and URLs carry tokens.
+impl fmt::Debug for WebhookRequest<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WebhookRequest({})", self.id)
+    }
 }
 
 /// How an attempt ended.

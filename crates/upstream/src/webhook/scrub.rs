@@ -141,12 +141,23 @@ fn card_from(text: &str, groups: &[(usize, usize)], first: usize) -> Option<usiz
             break;
         }
         digits.extend(text.bytes().skip(start).take(end - start).map(|byte| byte - b'0'));
-        if digits.len() >= 13 && passes_luhn(&digits) {
+        // Groups that touch letters are parts of an id.
+        let card =
+            index == first || !touches_letters(text, groups.get(first).map_or(0, |group| group.0), end);
+        if card && digits.len() >= 13 && passes_luhn(&digits) {
             found = Some(index);
         }
         before = Some(end);
     }
     found
+}
+
+/// Whether a letter stands directly before or behind; that of an escaped line end does not count.
+fn touches_letters(text: &str, start: usize, end: usize) -> bool {
+    let mut before = text.bytes().take(start).rev();
+    let behind = text.as_bytes().get(end).copied();
+    let letter = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphabetic());
+    (letter(before.next()) && before.next() != Some(b'\\')) || letter(behind)
 }
 
 fn passes_luhn(digits: &[u8]) -> bool {

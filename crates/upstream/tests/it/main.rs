@@ -9,6 +9,7 @@ mod calls;
 mod stand_in;
 mod streams;
 mod tools;
+mod webhooks;
 
 use std::time::Duration;
 

@@ -10,6 +10,7 @@ mod auto_topups;
 mod calls;
 mod check;
 mod disputes;
+mod drift;
 mod limits;
 mod random;
 mod records;
@@ -26,6 +27,7 @@ use uuid::Uuid;
 
 use super::audit::Auditor;
 use super::command::*;
+use super::drift::{DriftKey, DriftWindow};
 use super::event::{Event, EventType};
 use super::hold::{CallSubject, Claim, ClaimKey, LoopCount, LoopKey};
 use super::policy::EndUser;
@@ -64,6 +66,7 @@ struct Snapshot {
     topups: HashMap<(TenantId, TopupId), Topup>,
     auto_topups: HashMap<TenantId, AutoTopup>,
     tokens: HashMap<(TenantId, TokenId), EndUserToken>,
+    drift_windows: HashMap<DriftKey, DriftWindow>,
     appended: [usize; 6],
 }
 
@@ -134,6 +137,7 @@ impl Bench {
         load_all(&mut books.topups, needs.topups);
         load_all(&mut books.auto_topups, needs.auto_topups);
         load_all(&mut books.tokens, needs.tokens);
+        load_all(&mut books.drift_windows, needs.drift_windows);
         let before = self.snapshot();
         let result = apply(&mut self.books, &command);
         if result.is_err() {
@@ -162,6 +166,7 @@ impl Bench {
             topups: rows(&books.topups),
             auto_topups: rows(&books.auto_topups),
             tokens: rows(&books.tokens),
+            drift_windows: rows(&books.drift_windows),
             appended: [
                 books.transfers.len(),
                 books.events.len(),

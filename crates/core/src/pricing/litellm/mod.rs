@@ -5,7 +5,6 @@
 //! its characters, never as a float; what had to be rounded is reported; a kind of price that is not
 //! understood is reported and never dropped silently; a model with a price that cannot be right is refused.
 
-mod json;
 mod names;
 
 #[cfg(test)]
@@ -15,10 +14,10 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-use self::json::Members;
 use self::names::{Member, classify};
 use super::decimal::{Decimal, PER_UNIT_DIGITS, format_usd};
 use super::{Catalogue, Dimension, ModelPrice, PriceError, Rates, Tier};
+use crate::json::Members;
 use crate::money::PicoUsd;
 
 /// The entry that documents the format.

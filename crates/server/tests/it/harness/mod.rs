@@ -3,6 +3,7 @@
 mod client;
 mod config;
 mod database;
+pub mod hooks;
 pub mod payments;
 pub mod people;
 mod raw;

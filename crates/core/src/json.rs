@@ -9,11 +9,11 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// The members of an object.
-pub(super) struct Members<'a>(pub(super) Vec<(Cow<'a, str>, &'a RawValue)>);
+pub(crate) struct Members<'a>(pub(crate) Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Members<'a> {
     /// The characters of the first member called `name`.
-    pub(super) fn get(&self, name: &str) -> Option<&'a str> {
+    pub(crate) fn get(&self, name: &str) -> Option<&'a str> {
         self.0
             .iter()
             .find(|(member, _)| member == name)
@@ -21,7 +21,7 @@ impl<'a> Members<'a> {
     }
 
     /// A name that stands there more than once.
-    pub(super) fn duplicate(&self) -> Option<&str> {
+    pub(crate) fn duplicate(&self) -> Option<&str> {
         let mut seen = BTreeSet::new();
         self.0
             .iter()
