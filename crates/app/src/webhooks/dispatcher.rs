@@ -188,19 +188,15 @@ impl Dispatcher {
         let parts = &self.parts;
         let settings = &parts.settings;
         let turn = self.passes.fetch_add(1, Ordering::Relaxed);
-        let due_in = settings.schedule.first_delay_ms();
-        let local = parts.environment.now();
+        // Leases and times are those of one clock, however many workers there are.
+        let (looked_at, now) = (Instant::now(), parts.store.clock(parts.environment.now()).await?);
         let plan = FanOutPlan {
             most: FAN_OUT,
-            due: parts.store.clock(local).await?.plus_millis(due_in),
+            due: now.plus_millis(settings.schedule.first_delay_ms()),
             turn,
         };
         let fanned = parts.store.fan_out(plan).await?;
-        // Leases and times are those of one clock, however many workers there are.
-        let due = parts
-            .store
-            .list_due_endpoints(parts.store.clock(parts.environment.now()).await?)
-            .await?;
+        let due = parts.store.list_due_endpoints(now).await?;
         let Plan {
             slots,
             planned,
@@ -213,7 +209,8 @@ impl Dispatcher {
             claim: parts.environment.new_id(),
             begin_by: Instant::now() + Duration::from_millis(LEASE_SLACK_MS.unsigned_abs() / 2),
         };
-        let now = parts.store.clock(parts.environment.now()).await?;
+        let passed = i64::try_from(looked_at.elapsed().as_millis()).unwrap_or(i64::MAX);
+        let now = now.plus_millis(passed);
         let until = now.plus_millis(settings.lease_ms());
         let claimed = parts
             .store
@@ -332,7 +329,7 @@ impl Dispatcher {
             Ended::NotSent(why) => report.error = Some(why.to_owned()),
             Ended::Sent(attempt) => {
                 report.succeeded = attempt.succeeded();
-                report.verdict = self.verdict(&attempt, target, now);
+                report.verdict = Some(self.verdict(&attempt, target, now));
                 report.http_status = attempt.http_status.and_then(|status| i16::try_from(status).ok());
                 report.response_body = attempt.response_body;
                 report.error = attempt.error.map(str::to_owned);
@@ -355,19 +352,20 @@ impl Dispatcher {
         report
     }
 
-    /// What an attempt says of its endpoint; nothing where that is known.
-    fn verdict(&self, attempt: &Attempt, target: &Target, now: Timestamp) -> Option<Verdict> {
+    /// What an attempt says of its endpoint.
+    fn verdict(&self, attempt: &Attempt, target: &Target, now: Timestamp) -> Verdict {
         if attempt.succeeded() {
-            return target.failing_since.map(|_since| Verdict::Works);
+            return Verdict::Works;
         }
         if attempt.is_gone() {
-            return Some(Verdict::Gone);
+            return Verdict::Gone;
         }
-        let Some(since) = target.failing_since else {
-            return Some(Verdict::Fails);
-        };
         let limit = now.plus_millis(self.parts.settings.patience_ms.saturating_neg());
-        (since <= limit).then_some(Verdict::Hopeless(limit))
+        if target.failing_since.is_some_and(|since| since <= limit) {
+            Verdict::Hopeless(limit)
+        } else {
+            Verdict::Fails
+        }
     }
 }
 

@@ -137,7 +137,26 @@ fn next_statement(report: &DeliveryReport, next: NextAttempt, share: &str) -> St
     Statement::new(sql, params)
 }
 
-/// What the verdicts of attempts do to their endpoint.
+/// What attempts at one endpoint say of it together: each verdict once, and no failure beside a success.
+fn verdict_statements(reports: &[&DeliveryReport]) -> Vec<Statement> {
+    let works = reports
+        .iter()
+        .find(|report| report.verdict == Some(Verdict::Works));
+    let find = |wanted: fn(Verdict) -> bool| reports.iter().find(|report| report.verdict.is_some_and(wanted));
+    let fails = find(|verdict| verdict == Verdict::Fails);
+    let hopeless = find(|verdict| matches!(verdict, Verdict::Hopeless(_)));
+    let gone = find(|verdict| verdict == Verdict::Gone);
+    let chosen = match works {
+        Some(works) => [Some(works), None, gone],
+        None => [fails, hopeless, gone],
+    };
+    let chosen = chosen.into_iter().flatten();
+    chosen
+        .filter_map(|report| Some(verdict_statement(report, report.verdict?)))
+        .collect()
+}
+
+/// What a verdict does to the endpoint.
 fn verdict_statement(report: &DeliveryReport, verdict: Verdict) -> Statement {
     let mut params = endpoint_params(report.tenant, report.endpoint);
     match verdict {
@@ -332,8 +351,8 @@ impl<S: Sql> WebhookDeliveries for S {
         let touched = self.write_beside(statements).await?.unwrap_or_default();
         // In a transaction of their own: whoever shares an endpoint's row never waits to change it.
         let verdicts: Vec<Statement> = ordered
-            .iter()
-            .filter_map(|report| Some(verdict_statement(report, report.verdict?)))
+            .chunk_by(|a, b| (a.tenant, a.endpoint) == (b.tenant, b.endpoint))
+            .flat_map(verdict_statements)
             .collect();
         if !verdicts.is_empty() {
             self.write_beside(verdicts).await?;

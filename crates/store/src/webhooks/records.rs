@@ -201,9 +201,9 @@ pub struct DeliveryReport {
 /// What an attempt says of its endpoint as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It works: it did not before.
+    /// It works.
     Works,
-    /// It fails: it did not before.
+    /// It fails.
     Fails,
     /// It goes out of use if it still fails, since this instant or longer.
     Hopeless(Timestamp),
