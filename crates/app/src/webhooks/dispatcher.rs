@@ -13,16 +13,12 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use turnpike_core::ids::{TenantId, WebhookEndpointId};
+use turnpike_core::ids::WebhookEndpointId;
 use turnpike_core::time::Timestamp;
-use turnpike_store::{
-    ClaimedDelivery, DeliveryReport, DueEndpoint, FanOutPlan, NextAttempt, Slots, StoreError, Verdict,
-};
-use turnpike_upstream::webhook::{Attempt, WebhookRequest, WebhookSecret};
-use uuid::Uuid;
+use turnpike_store::{DeliveryReport, DueEndpoint, FanOutPlan, Slots, StoreError};
 
-use super::lanes::{End, Lanes, Promised};
-use super::view::message;
+use super::attempt::{Lease, Place, Target};
+use super::lanes::{Lanes, Promised};
 use super::{LEASE_SLACK_MS, WebhookParts, canceling, recorder};
 
 /// First attempts that one pass makes pending: no transaction holds the ledger's writer for long.
@@ -33,14 +29,16 @@ const CLAIM: usize = 512;
 const UPKEEP: Duration = Duration::from_secs(5);
 /// After a failure of the store.
 const REST: Duration = Duration::from_millis(500);
-/// Idle lanes are forgotten with every so manieth upkeep.
+/// After how many of these idle lanes are forgotten.
 const TIDY_EVERY: u32 = 12;
+/// How long after its lease an attempt counts as lost where one worker is alone.
+const ALONE_MS: i64 = 600_000;
 
 /// What a worker has done since it was last asked.
 #[derive(Debug, Default)]
 pub struct DispatchCounts {
-    succeeded: AtomicU64,
-    failed: AtomicU64,
+    pub(super) succeeded: AtomicU64,
+    pub(super) failed: AtomicU64,
     recovered: AtomicU64,
 }
 
@@ -54,23 +52,10 @@ impl DispatchCounts {
 
 /// A worker.
 pub struct Dispatcher {
-    parts: Arc<WebhookParts>,
-    lanes: Lanes,
-    counts: Arc<DispatchCounts>,
+    pub(super) parts: Arc<WebhookParts>,
+    pub(super) lanes: Lanes,
+    pub(super) counts: Arc<DispatchCounts>,
     passes: AtomicU64,
-}
-
-/// What an attempt needs beside its event.
-struct Target {
-    secrets: Arc<[WebhookSecret]>,
-    failing_since: Option<Timestamp>,
-}
-
-/// Under which claim an attempt is made, and until when it may begin.
-#[derive(Clone, Copy)]
-struct Lease {
-    claim: Uuid,
-    begin_by: Instant,
 }
 
 /// What a pass takes.
@@ -103,7 +88,8 @@ impl Dispatcher {
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         if !self.parts.store.is_shared() {
             // Nobody else can be at work on this store, and nobody who was is any more.
-            self.recover(Timestamp::from_millis(i64::MAX)).await;
+            let now = self.parts.environment.now();
+            self.recover(Timestamp::from_millis(i64::MAX), now).await;
         }
         let room = self.parts.settings.concurrency.max(1);
         let (reports, received) = mpsc::channel(room);
@@ -148,21 +134,20 @@ impl Dispatcher {
             if rounds.is_multiple_of(TIDY_EVERY) {
                 self.lanes.tidy();
             }
-            // A worker that is alone with its store is the only one whose leases there are.
-            if self.parts.store.is_shared() {
-                match self.parts.store.clock(self.parts.environment.now()).await {
-                    Ok(now) => self.recover(now).await,
-                    Err(error) => tracing::warn!(%error, "lost webhook attempts wait for the store"),
-                }
+            match self.parts.store.clock(self.parts.environment.now()).await {
+                // A worker that is alone with its store is the only one whose leases there are: it does not take its
+                // own attempts for lost because its clock was set.
+                Ok(now) if self.parts.store.is_shared() => self.recover(now, now).await,
+                Ok(now) => self.recover(now.plus_millis(-ALONE_MS), now).await,
+                Err(error) => tracing::warn!(%error, "lost webhook attempts wait for the store"),
             }
             canceling::sweep(&self.parts).await;
         }
     }
 
     /// Makes lost attempts anew.
-    async fn recover(&self, lease_before: Timestamp) {
-        let environment = &self.parts.environment;
-        let (now, claim) = (environment.now(), environment.new_id());
+    async fn recover(&self, lease_before: Timestamp, now: Timestamp) {
+        let claim = self.parts.environment.new_id();
         let steps = self.parts.settings.schedule.steps();
         match self
             .parts
@@ -283,165 +268,5 @@ impl Dispatcher {
             planned: promised.all(),
             slots,
         }
-    }
-
-    async fn send(&self, taken: &ClaimedDelivery, target: &Target) -> Ended {
-        let parts = &self.parts;
-        let body = match message(taken.tenant, &taken.event, parts.settings.retention_ms) {
-            Ok(body) => body,
-            Err(error) => {
-                tracing::error!(event = %taken.event.id, %error, "an event cannot be told");
-                return Ended::NotSent("the event cannot be told");
-            }
-        };
-        let attempt = parts
-            .sender
-            .send(&WebhookRequest {
-                url: &taken.url,
-                id: &taken.event.id.to_string(),
-                at: parts.environment.now(),
-                body: &body,
-                secrets: &target.secrets,
-            })
-            .await;
-        Ended::Sent(attempt)
-    }
-
-    fn report(&self, taken: &ClaimedDelivery, target: &Target, ended: Ended, claim: Uuid) -> DeliveryReport {
-        let now = self.parts.environment.now();
-        let mut report = DeliveryReport {
-            tenant: taken.tenant,
-            event_seq: taken.event.seq,
-            endpoint: taken.endpoint,
-            url: taken.url.clone(),
-            attempt: taken.attempt,
-            claim,
-            succeeded: false,
-            finished_at: now,
-            http_status: None,
-            response_body: None,
-            error: None,
-            next: None,
-            verdict: None,
-        };
-        let mut asked = None;
-        match ended {
-            Ended::NotSent(why) => report.error = Some(why.to_owned()),
-            Ended::Sent(attempt) => {
-                report.succeeded = attempt.succeeded();
-                report.verdict = Some(self.verdict(&attempt, target, now));
-                report.http_status = attempt.http_status.and_then(|status| i16::try_from(status).ok());
-                report.response_body = attempt.response_body;
-                report.error = attempt.error.map(str::to_owned);
-                asked = attempt
-                    .retry_after
-                    .map(|asked| i64::try_from(asked.as_millis()).unwrap_or(i64::MAX));
-            }
-        }
-        if !report.succeeded && report.verdict != Some(Verdict::Gone) {
-            let random = self.parts.environment.random_32();
-            let roll = random
-                .first_chunk::<8>()
-                .map_or(0, |bytes| u64::from_be_bytes(*bytes));
-            let at = self.parts.settings.schedule.next(taken.step, now, roll, asked);
-            report.next = at.map(|at| NextAttempt {
-                step: taken.step.saturating_add(1),
-                at,
-            });
-        }
-        report
-    }
-
-    /// What an attempt says of its endpoint.
-    fn verdict(&self, attempt: &Attempt, target: &Target, now: Timestamp) -> Verdict {
-        if attempt.succeeded() {
-            return Verdict::Works;
-        }
-        if attempt.is_gone() {
-            return Verdict::Gone;
-        }
-        let limit = now.plus_millis(self.parts.settings.patience_ms.saturating_neg());
-        if target.failing_since.is_some_and(|since| since <= limit) {
-            Verdict::Hopeless(limit)
-        } else {
-            Verdict::Fails
-        }
-    }
-}
-
-/// What became of an attempt.
-enum Ended {
-    /// It was made, or could not reach anybody.
-    Sent(Attempt),
-    /// It was not made, for this reason.
-    NotSent(&'static str),
-}
-
-/// The place of one attempt, given back however it ends.
-struct Place {
-    worker: Arc<Dispatcher>,
-    taken_by: (TenantId, WebhookEndpointId),
-    slow: bool,
-    end: End,
-}
-
-impl Place {
-    fn take(worker: Arc<Dispatcher>, taken: &ClaimedDelivery) -> Self {
-        Self {
-            slow: worker.lanes.enter(taken.tenant, taken.endpoint),
-            taken_by: (taken.tenant, taken.endpoint),
-            worker,
-            end: End {
-                succeeded: false,
-                answered: true,
-                took: Duration::ZERO,
-            },
-        }
-    }
-
-    /// Makes an attempt and hands its outcome to the recorder.
-    async fn attempt(
-        mut self,
-        taken: ClaimedDelivery,
-        target: &Target,
-        lease: Lease,
-        reports: mpsc::Sender<DeliveryReport>,
-    ) {
-        let ended = if Instant::now() > lease.begin_by {
-            // This process stood still: the lease may be over before an answer could be recorded.
-            tracing::warn!("a webhook attempt would have begun too late");
-            Ended::NotSent("the worker was too late")
-        } else {
-            self.worker.send(&taken, target).await
-        };
-        if let Ended::Sent(attempt) = &ended {
-            fail_point!("after-webhook-sent");
-            self.end = End {
-                succeeded: attempt.succeeded(),
-                answered: attempt.http_status.is_some(),
-                took: attempt.elapsed,
-            };
-        }
-        let report = self.worker.report(&taken, target, ended, lease.claim);
-        let counts = &self.worker.counts;
-        let count = if report.succeeded {
-            &counts.succeeded
-        } else {
-            &counts.failed
-        };
-        count.fetch_add(1, Ordering::Relaxed);
-        // INVARIANT: the place is given back after the report is on its way, so that what waits to be recorded is
-        // bounded by the places.
-        if reports.send(report).await.is_err() {
-            tracing::error!("nobody records webhook attempts any more");
-        }
-        drop(self);
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let (tenant, endpoint) = self.taken_by;
-        self.worker.lanes.leave(tenant, endpoint, self.slow, &self.end);
     }
 }

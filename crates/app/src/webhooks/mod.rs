@@ -2,6 +2,7 @@
 //!
 //! [`WebhookDesk`] is what people ask for; [`Dispatcher`] is the worker that delivers.
 
+mod attempt;
 mod canceling;
 mod dispatcher;
 mod endpoints;

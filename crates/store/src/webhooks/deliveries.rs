@@ -6,15 +6,15 @@
 use async_trait::async_trait;
 use turnpike_core::ids::{TenantId, WebhookEndpointId};
 use turnpike_core::time::Timestamp;
-use turnpike_core::webhook::{DeliveryStatus, DisabledReason};
+use turnpike_core::webhook::DeliveryStatus;
 use uuid::Uuid;
 
-use super::endpoints::{disable, endpoint_params};
+use super::endpoints::endpoint_params;
 use super::events::MISSED;
 use super::records::{
     ClaimedDelivery, DeliveryReport, DueEndpoint, FanOut, FanOutPlan, NextAttempt, ReplayOf, Slots, Span,
-    Verdict,
 };
+use super::verdicts::verdict_statements;
 use crate::directory::audit_row;
 use crate::error::StoreError;
 use crate::records::AuditRow;
@@ -59,6 +59,8 @@ fn claim_statement(
         "WITH picked AS MATERIALIZED (
              SELECT event_seq, attempt FROM webhook_deliveries
              WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND status = 0 AND scheduled_at <= $4
+                 AND EXISTS (SELECT 1 FROM webhook_endpoints w WHERE w.bucket = $1 AND w.tenant_id = $2
+                     AND w.endpoint_id = $3 AND w.enabled = 1)
              ORDER BY scheduled_at LIMIT $5 {skip})
          UPDATE webhook_deliveries AS d SET status = 1, claim = $6, lease_until = $7, started_at = $4,
              destination_url = $8
@@ -135,71 +137,6 @@ fn next_statement(report: &DeliveryReport, next: NextAttempt, share: &str) -> St
     let mut params = attempt_params(report);
     params.extend(params![report.claim, next.step, next.at.millis()]);
     Statement::new(sql, params)
-}
-
-/// What attempts at one endpoint say of it together: each verdict once, and no failure beside a success.
-fn verdict_statements(reports: &[&DeliveryReport]) -> Vec<Statement> {
-    let works = reports
-        .iter()
-        .find(|report| report.verdict == Some(Verdict::Works));
-    let find = |wanted: fn(Verdict) -> bool| reports.iter().find(|report| report.verdict.is_some_and(wanted));
-    let fails = find(|verdict| verdict == Verdict::Fails);
-    let hopeless = find(|verdict| matches!(verdict, Verdict::Hopeless(_)));
-    let gone = find(|verdict| verdict == Verdict::Gone);
-    let chosen = match works {
-        Some(works) => [Some(works), None, gone],
-        None => [fails, hopeless, gone],
-    };
-    let chosen = chosen.into_iter().flatten();
-    chosen
-        .filter_map(|report| Some(verdict_statement(report, report.verdict?)))
-        .collect()
-}
-
-/// What a verdict does to the endpoint.
-fn verdict_statement(report: &DeliveryReport, verdict: Verdict) -> Statement {
-    let mut params = endpoint_params(report.tenant, report.endpoint);
-    match verdict {
-        Verdict::Works => Statement::new(
-            "UPDATE webhook_endpoints SET failing_since = NULL
-             WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND failing_since IS NOT NULL",
-            params,
-        ),
-        Verdict::Fails => {
-            params.push(Param::from(report.finished_at.millis()));
-            Statement::new(
-                "UPDATE webhook_endpoints SET failing_since = $4
-                 WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND failing_since IS NULL",
-                params,
-            )
-        }
-        Verdict::Hopeless(since) => {
-            // A success, or somebody who enabled it, may have come between the failures and this.
-            let at = report.finished_at;
-            let mut statement = disable(
-                report.tenant,
-                report.endpoint,
-                DisabledReason::Failing,
-                at,
-                "AND failing_since <= $6",
-            );
-            statement.params.push(Param::from(since.millis()));
-            statement
-        }
-        Verdict::Gone => {
-            // What another address said says nothing about this one.
-            let at = report.finished_at;
-            let mut statement = disable(
-                report.tenant,
-                report.endpoint,
-                DisabledReason::Gone,
-                at,
-                "AND url = $6",
-            );
-            statement.params.push(Param::from(&*report.url));
-            statement
-        }
-    }
 }
 
 #[async_trait]

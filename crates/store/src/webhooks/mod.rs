@@ -6,6 +6,7 @@ mod deliveries;
 mod endpoints;
 mod events;
 mod records;
+mod verdicts;
 
 pub use records::{
     Canceling, ClaimedDelivery, DeliveryReport, DeliveryRow, DueEndpoint, EndpointChange, EventFilter,
