@@ -214,6 +214,11 @@ The balance, and what went through it:
   curl -s {url}/api/credits/balance -H 'Authorization: Bearer {key}'
   curl -s {url}/api/credits/ledger -H 'Authorization: Bearer {key}'
 
+Every event, and what became of it; an endpoint of your own, whose signing secret is shown once:
+
+  curl -s {url}/api/credits/webhooks/events -H 'Authorization: Bearer {key}'
+  curl -s {url}/api/credits/webhooks/endpoints -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"url\":\"http://localhost:3000/hooks\"}}'
+
 A test key costs nothing and calls nobody: {sandbox}
 OpenAI SDKs: base URL {url}/api/wrapped/credits/v1, API key as above.
 Stop with Ctrl-C.
