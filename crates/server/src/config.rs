@@ -172,6 +172,7 @@ pub(crate) struct WebhooksConfig {
     pub(crate) allow_loopback: bool,
     pub(crate) disable_after_hours: i64,
     pub(crate) max_endpoints: u32,
+    pub(crate) max_replayed: u32,
     pub(crate) concurrency: usize,
     pub(crate) concurrency_per_endpoint: usize,
     pub(crate) poll_ms: u64,
@@ -207,6 +208,9 @@ impl WebhooksConfig {
         {
             return wrong("concurrency must be 1 to 16384, and concurrency_per_endpoint not more");
         }
+        if !(1..=1_000_000).contains(&self.max_replayed) {
+            return wrong("max_replayed must be 1 to 1000000");
+        }
         if !(1..=10_000).contains(&self.max_endpoints) || !(10..=60_000).contains(&self.poll_ms) {
             return wrong("max_endpoints must be 1 to 10000, poll_ms 10 to 60000");
         }
@@ -222,6 +226,7 @@ impl WebhooksConfig {
             retention_ms: self.retention_days.saturating_mul(86_400_000),
             patience_ms: self.disable_after_hours.saturating_mul(3_600_000),
             max_endpoints: self.max_endpoints,
+            max_replayed: self.max_replayed,
             poll_ms: self.poll_ms,
             concurrency: self.concurrency,
             concurrency_per_endpoint: self.concurrency_per_endpoint,

@@ -201,8 +201,8 @@ pub trait WebhookEndpoints: Send + Sync {
     ) -> Result<Option<WebhookEndpoint>, StoreError>;
     /// A workspace's endpoints, oldest first.
     async fn list_webhook_endpoints(&self, tenant: TenantId) -> Result<Vec<WebhookEndpoint>, StoreError>;
-    /// Changes an endpoint; what waits for one that goes out of use is to be canceled. It is not enabled before that
-    /// is done. `false` = there is none.
+    /// Changes an endpoint; what waits for one that goes out of use is to be canceled. `false` = there is none, or it
+    /// cannot be enabled before that is done.
     async fn change_webhook_endpoint(
         &self,
         tenant: TenantId,

@@ -27,6 +27,8 @@ pub(super) struct Target {
 #[derive(Clone, Copy)]
 pub(super) struct Lease {
     pub(super) claim: Uuid,
+    /// How far the clock that all workers share is ahead of this one's.
+    pub(super) ahead_ms: i64,
     pub(super) begin_by: Instant,
 }
 
@@ -37,7 +39,7 @@ impl Dispatcher {
             Ok(body) => body,
             Err(error) => {
                 tracing::error!(event = %taken.event.id, %error, "an event cannot be told");
-                return Ended::NotSent("the event cannot be told");
+                return Ended::Impossible;
             }
         };
         let attempt = parts
@@ -53,15 +55,15 @@ impl Dispatcher {
         Ended::Sent(attempt)
     }
 
-    fn report(&self, taken: &ClaimedDelivery, target: &Target, ended: Ended, claim: Uuid) -> DeliveryReport {
-        let now = self.parts.environment.now();
+    fn report(&self, taken: &ClaimedDelivery, target: &Target, ended: Ended, lease: Lease) -> DeliveryReport {
+        let now = self.parts.environment.now().plus_millis(lease.ahead_ms);
         let mut report = DeliveryReport {
             tenant: taken.tenant,
             event_seq: taken.event.seq,
             endpoint: taken.endpoint,
             url: taken.url.clone(),
             attempt: taken.attempt,
-            claim,
+            claim: lease.claim,
             succeeded: false,
             finished_at: now,
             http_status: None,
@@ -72,7 +74,16 @@ impl Dispatcher {
         };
         let mut asked = None;
         match ended {
-            Ended::NotSent(why) => report.error = Some(why.to_owned()),
+            Ended::Impossible => report.error = Some("the event cannot be told".to_owned()),
+            Ended::TooLate => {
+                // No step of the schedule is used up by what was not tried.
+                report.error = Some("the worker was too late".to_owned());
+                report.next = Some(NextAttempt {
+                    step: taken.step,
+                    at: now,
+                });
+                return report;
+            }
             Ended::Sent(attempt) => {
                 report.succeeded = attempt.succeeded();
                 report.verdict = Some(self.verdict(&attempt, target, now));
@@ -119,8 +130,10 @@ impl Dispatcher {
 enum Ended {
     /// It was made, or could not reach anybody.
     Sent(Attempt),
-    /// It was not made, for this reason.
-    NotSent(&'static str),
+    /// What is stored of the event is no message.
+    Impossible,
+    /// The lease may be over before an answer could be recorded.
+    TooLate,
 }
 
 /// The place of one attempt, given back however it ends.
@@ -156,7 +169,7 @@ impl Place {
         let ended = if Instant::now() > lease.begin_by {
             // This process stood still: the lease may be over before an answer could be recorded.
             tracing::warn!("a webhook attempt would have begun too late");
-            Ended::NotSent("the worker was too late")
+            Ended::TooLate
         } else {
             self.worker.send(&taken, target).await
         };
@@ -168,7 +181,7 @@ impl Place {
                 took: attempt.elapsed,
             };
         }
-        let report = self.worker.report(&taken, target, ended, lease.claim);
+        let report = self.worker.report(&taken, target, ended, lease);
         let counts = &self.worker.counts;
         let count = if report.succeeded {
             &counts.succeeded

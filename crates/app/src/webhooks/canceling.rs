@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
 use turnpike_core::ids::{TenantId, WebhookEndpointId};
 use turnpike_store::{Canceling, StoreError};
 
@@ -41,11 +42,14 @@ pub(super) async fn cancel_some(parts: &WebhookParts, tenant: TenantId, endpoint
     }
 }
 
-/// Looks at every endpoint that went out of use.
-pub(super) async fn sweep(parts: &WebhookParts) {
+/// Looks at every endpoint that went out of use, until `stop`.
+pub(super) async fn sweep(parts: &WebhookParts, stop: &CancellationToken) {
     match parts.store.list_canceling_endpoints().await {
         Ok(endpoints) => {
             for (tenant, endpoint) in endpoints {
+                if stop.is_cancelled() {
+                    return;
+                }
                 cancel_some(parts, tenant, endpoint).await;
             }
         }

@@ -31,6 +31,8 @@ const UPKEEP: Duration = Duration::from_secs(5);
 const REST: Duration = Duration::from_millis(500);
 /// After how many of these idle lanes are forgotten.
 const TIDY_EVERY: u32 = 12;
+/// After how many of those an endpoint that was slow is given another chance: an hour.
+const SLOW_KEPT: u32 = 60;
 /// How long after its lease an attempt counts as lost where one worker is alone.
 const ALONE_MS: i64 = 600_000;
 
@@ -132,7 +134,7 @@ impl Dispatcher {
             }
             rounds = rounds.wrapping_add(1);
             if rounds.is_multiple_of(TIDY_EVERY) {
-                self.lanes.tidy();
+                self.lanes.tidy(SLOW_KEPT);
             }
             match self.parts.store.clock(self.parts.environment.now()).await {
                 // A worker that is alone with its store is the only one whose leases there are: it does not take its
@@ -141,7 +143,7 @@ impl Dispatcher {
                 Ok(now) => self.recover(now.plus_millis(-ALONE_MS), now).await,
                 Err(error) => tracing::warn!(%error, "lost webhook attempts wait for the store"),
             }
-            canceling::sweep(&self.parts).await;
+            canceling::sweep(&self.parts, &stop).await;
         }
     }
 
@@ -174,7 +176,9 @@ impl Dispatcher {
         let settings = &parts.settings;
         let turn = self.passes.fetch_add(1, Ordering::Relaxed);
         // Leases and times are those of one clock, however many workers there are.
-        let (looked_at, now) = (Instant::now(), parts.store.clock(parts.environment.now()).await?);
+        let looked_at = Instant::now();
+        let local = parts.environment.now();
+        let now = parts.store.clock(local).await?;
         let plan = FanOutPlan {
             most: FAN_OUT,
             due: now.plus_millis(settings.schedule.first_delay_ms()),
@@ -192,6 +196,7 @@ impl Dispatcher {
         }
         let lease = Lease {
             claim: parts.environment.new_id(),
+            ahead_ms: now.since(local),
             begin_by: Instant::now() + Duration::from_millis(LEASE_SLACK_MS.unsigned_abs() / 2),
         };
         let passed = i64::try_from(looked_at.elapsed().as_millis()).unwrap_or(i64::MAX);

@@ -14,7 +14,7 @@ use turnpike_upstream::webhook::{Destination, WebhookRequest, WebhookSecret};
 
 use super::canceling::{cancel_part, cancel_some};
 use super::events::disabled;
-use super::request::{self, ChangedEndpoint, NewEndpoint, Period};
+use super::request::{self, ChangedEndpoint, Missed, NewEndpoint};
 use super::view::{endpoint_view, message};
 use super::{WebhookDesk, no_such_endpoint};
 use crate::auth::{Actor, require_active};
@@ -22,10 +22,6 @@ use crate::error::AppError;
 
 /// Events that one step of a bulk replay looks at.
 const REPLAY_STEP: u32 = 500;
-/// Most events that one bulk replay tells again, about.
-const MAX_REPLAYED: u64 = 10_000;
-/// Most events that one bulk replay looks at, about.
-const MAX_READ: u64 = 100_000;
 
 impl WebhookDesk {
     /// Adds an endpoint. The answer has its secret, which is never shown again.
@@ -124,16 +120,13 @@ impl WebhookDesk {
             return Err(still_canceling());
         }
         if !store.change_webhook_endpoint(tenant, id, &change, &audit).await? {
-            return Err(no_such_endpoint());
+            self.find(actor, id).await?;
+            return Err(still_canceling());
         }
         if change.enabled == Some(false) {
             cancel_some(&self.parts, tenant, id).await;
         }
-        let changed = self.find(actor, id).await?;
-        if change.enabled == Some(true) && changed.disabled.is_some() {
-            return Err(still_canceling());
-        }
-        Ok(endpoint_view(&changed, self.parts.environment.now()))
+        self.endpoint(actor, id).await
     }
 
     /// Removes an endpoint; what waits for it is canceled.
@@ -220,10 +213,10 @@ impl WebhookDesk {
         }))
     }
 
-    /// Tells an endpoint again of events of a period that it wants and has not taken, from the newest down.
+    /// Tells an endpoint again of events since a time that it wants and has not taken, from the newest down.
     ///
     /// # Errors
-    /// `NOT_FOUND`, `ENDPOINT_DISABLED`, `VALIDATION_ERROR`; `ALREADY_EXISTS` while another of these runs.
+    /// `NOT_FOUND`, `ENDPOINT_DISABLED`, `VALIDATION_ERROR`, `CURSOR_INVALID`; `ALREADY_EXISTS` while another of these runs.
     pub async fn replay_missed(
         &self,
         actor: &Actor,
@@ -231,7 +224,7 @@ impl WebhookDesk {
         raw: &[u8],
     ) -> Result<ReplayedMissed, AppError> {
         require_active(&actor.tenant)?;
-        let period = Period::parse(raw)?;
+        let asked = Missed::parse(raw)?;
         let endpoint = self.find(actor, id).await?;
         if endpoint.disabled.is_some() {
             return Err(disabled());
@@ -241,43 +234,51 @@ impl WebhookDesk {
             AppError::new(ErrorCode::AlreadyExists, message)
         })?;
         let (store, tenant) = (&self.parts.store, actor.tenant.id);
-        let now = self.parts.environment.now();
-        let since = period.since.max(self.kept_since());
+        let now = store.clock(self.parts.environment.now()).await?;
+        let since = asked.since.max(self.kept_since());
+        let mut before_seq = match &asked.cursor {
+            None => None,
+            Some(cursor) => match self.position(tenant, cursor, since).await? {
+                Some(seq) => Some(seq),
+                None => return Ok(ReplayedMissed::default()),
+            },
+        };
         let mut audit = self.audit(actor, "webhook_endpoint.replay", &id);
-        audit.after = Some(json!({ "since": since, "until": period.until }).to_string());
+        audit.after = Some(json!({ "since": since, "cursor": asked.cursor }).to_string());
         let mut audit = Some(&audit);
         let mut done = ReplayedMissed::default();
-        let (mut before_seq, mut read) = (None, 0_u64);
+        let mut left = self.parts.settings.max_replayed.max(1);
         loop {
+            let step = left.min(REPLAY_STEP);
             let filter = EventFilter {
-                kind: None,
                 before_seq,
-                since,
-                limit: REPLAY_STEP,
+                ..EventFilter::newest(step)
             };
             // Positions without gaps: a page is a span of them.
             let mut page = store.list_events(tenant, &filter).await?;
-            let Some(oldest) = page.last().map(|event| (event.seq, event.created_at)) else {
+            // One that is older ends it: those behind it are older still.
+            page.retain(|event| event.created_at >= since);
+            let whole = u32::try_from(page.len()) == Ok(step);
+            let (Some(newest), Some(oldest)) = (page.first(), page.last()) else {
                 return Ok(done);
             };
-            before_seq = Some(oldest.0);
-            read = read.saturating_add(u64::try_from(page.len()).unwrap_or(u64::MAX));
-            page.retain(|event| period.until.is_none_or(|until| event.created_at < until));
-            if let (Some(newest), Some(last)) = (page.first(), page.last()) {
-                let span = Span {
-                    after: last.seq.saturating_sub(1),
-                    to: newest.seq,
-                };
-                if store.count_missed(tenant, id, span).await? > 0 {
-                    let made = store
-                        .replay(tenant, id, ReplayOf::Missed(span), audit.take(), now)
-                        .await?;
-                    let made = made.ok_or_else(disabled)?;
-                    done.replayed = done.replayed.saturating_add(made);
-                }
+            let span = Span {
+                after: oldest.seq.saturating_sub(1),
+                to: newest.seq,
+            };
+            if store.count_missed(tenant, id, span).await? > 0 {
+                let made = store
+                    .replay(tenant, id, ReplayOf::Missed(span), audit.take(), now)
+                    .await?;
+                done.replayed = done.replayed.saturating_add(made.ok_or_else(disabled)?);
             }
-            if done.replayed >= MAX_REPLAYED || read >= MAX_READ {
-                done.next_until = Some(oldest.1.plus_millis(1));
+            if !whole {
+                return Ok(done);
+            }
+            before_seq = Some(oldest.seq);
+            left = left.saturating_sub(step);
+            if left == 0 {
+                done.next_cursor = Some(oldest.id);
                 return Ok(done);
             }
         }
@@ -289,8 +290,8 @@ impl WebhookDesk {
 pub struct ReplayedMissed {
     /// Events that are told again.
     pub replayed: u64,
-    /// `until` of the request that goes on; `None` = everything was looked at.
-    pub next_until: Option<Timestamp>,
+    /// `cursor` of the request that goes on; `None` = everything was looked at.
+    pub next_cursor: Option<EventId>,
 }
 
 /// The right to run, given back at the end.

@@ -105,7 +105,7 @@ impl WebhookDesk {
     }
 
     /// Where the event that a cursor names stands; `None` = it is past its retention.
-    async fn position(
+    pub(super) async fn position(
         &self,
         tenant: TenantId,
         cursor: &str,
@@ -184,7 +184,7 @@ impl WebhookDesk {
             let message = "no endpoint in use wants this event: name one in endpointId";
             return Err(AppError::new(ErrorCode::NotFound, message));
         }
-        let now = self.parts.environment.now();
+        let now = self.parts.store.clock(self.parts.environment.now()).await?;
         let mut made: u64 = 0;
         for endpoint in &endpoints {
             let audit = self.audit(actor, "webhook.replay", &format!("{}:{}", endpoint.id, event.id));

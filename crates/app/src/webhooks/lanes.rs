@@ -27,6 +27,8 @@ struct Lane {
     places: usize,
     /// Whether something waited for a place when there was none.
     starved: bool,
+    /// How often it was looked at while nothing ran.
+    idle: u32,
 }
 
 impl Lane {
@@ -35,6 +37,7 @@ impl Lane {
             running: 0,
             places: first,
             starved: false,
+            idle: 0,
         }
     }
 
@@ -198,9 +201,18 @@ impl Lanes {
         self.freed.notified().await;
     }
 
-    /// Forgets idle lanes; an endpoint that was slow is given another chance.
-    pub(super) fn tidy(&self) {
-        self.state().lanes.retain(|_, lane| lane.running > 0);
+    /// Forgets idle lanes; those of endpoints that were slow only after `patience` of these, since until then they
+    /// share what slow ones may hold.
+    pub(super) fn tidy(&self, patience: u32) {
+        let first = self.first_places();
+        self.state().lanes.retain(|_, lane| {
+            lane.idle = if lane.running > 0 {
+                0
+            } else {
+                lane.idle.saturating_add(1)
+            };
+            lane.running > 0 || (lane.is_slow(first) && lane.idle <= patience)
+        });
     }
 }
 
@@ -260,7 +272,9 @@ mod tests {
             lanes.leave(tenant(1), endpoint(1), false, &HUNG);
         }
         assert_eq!(free(&lanes, 1, 1), 1);
-        lanes.tidy();
+        lanes.tidy(1);
+        assert_eq!(free(&lanes, 1, 1), 1);
+        lanes.tidy(1);
         assert_eq!(free(&lanes, 1, 1), FIRST_PLACES);
     }
 

@@ -50,6 +50,8 @@ pub struct WebhookSettings {
     pub patience_ms: i64,
     /// Most endpoints of a workspace.
     pub max_endpoints: u32,
+    /// Most events that one request to tell an endpoint of everything it missed looks at.
+    pub max_replayed: u32,
     /// How often an idle worker looks for something to do.
     pub poll_ms: u64,
     /// Attempts that a worker makes at once.

@@ -1,5 +1,6 @@
 //! Records how attempts ended, many in one transaction, and goes on trying while the store is away.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,64 +33,74 @@ fn give_up_at(parts: &WebhookParts) -> Option<Instant> {
     parts.store.is_shared().then(|| Instant::now() + lease)
 }
 
-async fn record(parts: &WebhookParts, batch: &[DeliveryReport]) {
-    let give_up_at = give_up_at(parts);
-    loop {
-        match parts.store.record_deliveries(batch).await {
-            Ok(recorded) => return recorded_of(parts, batch, recorded).await,
-            Err(error @ (StoreError::Unavailable(_) | StoreError::Locked(_))) => {
-                tracing::warn!(%error, attempts = batch.len(), "how webhook attempts ended could not be recorded yet");
-            }
-            Err(error) => {
-                // One of them has a value that the database refuses; the others do not suffer for it.
-                tracing::error!(%error, "a batch of webhook attempts is recorded one by one");
-                return one_by_one(parts, batch).await;
-            }
+async fn record(parts: &Arc<WebhookParts>, batch: &[DeliveryReport]) {
+    let recorded = match settle(parts, batch).await {
+        Ok(recorded) => recorded,
+        Err(error) => {
+            // One of them has a value that the database refuses; the others do not suffer for it.
+            tracing::error!(%error, "a batch of webhook attempts is recorded one by one");
+            one_by_one(parts, batch).await
         }
-        if give_up_at.is_some_and(|at| Instant::now() >= at) {
-            tracing::error!(
-                attempts = batch.len(),
-                "how webhook attempts ended was not recorded in time: they will be made again"
-            );
-            return;
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
-}
-
-async fn recorded_of(parts: &WebhookParts, batch: &[DeliveryReport], recorded: u64) {
+    };
     let lost = u64::try_from(batch.len())
         .unwrap_or(u64::MAX)
         .saturating_sub(recorded);
     if lost > 0 {
         // Also when the answer to an earlier try was lost.
-        tracing::warn!(
-            lost,
-            "webhook attempts were recorded before, or their leases were over"
-        );
+        tracing::warn!(lost, "webhook attempts were recorded before, or are made again");
     }
-    for report in batch {
-        if matches!(report.verdict, Some(Verdict::Gone | Verdict::Hopeless(_))) {
-            cancel_some(parts, report.tenant, report.endpoint).await;
-        }
+    let ends =
+        |report: &&DeliveryReport| matches!(report.verdict, Some(Verdict::Gone | Verdict::Hopeless(_)));
+    let out_of_use: BTreeSet<_> = batch
+        .iter()
+        .filter(ends)
+        .map(|report| (report.tenant, report.endpoint))
+        .collect();
+    for (tenant, endpoint) in out_of_use {
+        // Beside the recording, which others wait for; what is left of it is swept up.
+        let parts = parts.clone();
+        tokio::spawn(async move { cancel_some(&parts, tenant, endpoint).await });
     }
 }
 
-async fn one_by_one(parts: &WebhookParts, batch: &[DeliveryReport]) {
+/// Records a batch however long the store is away; says of how many the claim still stood.
+///
+/// # Errors
+/// What the database refuses for good.
+async fn settle(parts: &WebhookParts, batch: &[DeliveryReport]) -> Result<u64, StoreError> {
+    let give_up_at = give_up_at(parts);
+    loop {
+        let error = match parts.store.record_deliveries(batch).await {
+            Ok(recorded) => return Ok(recorded),
+            Err(error @ (StoreError::Unavailable(_) | StoreError::Locked(_))) => error,
+            Err(refused) => return Err(refused),
+        };
+        tracing::warn!(%error, attempts = batch.len(), "how webhook attempts ended could not be recorded yet");
+        if give_up_at.is_some_and(|at| Instant::now() >= at) {
+            tracing::error!(
+                attempts = batch.len(),
+                "how webhook attempts ended was not recorded in time"
+            );
+            return Ok(0);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn one_by_one(parts: &WebhookParts, batch: &[DeliveryReport]) -> u64 {
+    let mut recorded: u64 = 0;
     for report in batch {
         let mut report = report.clone();
-        if parts
-            .store
-            .record_deliveries(std::slice::from_ref(&report))
-            .await
-            .is_ok()
-        {
-            continue;
+        let mut settled = settle(parts, std::slice::from_ref(&report)).await;
+        if settled.is_err() {
+            // What the destination said is the one thing in it that a stranger wrote.
+            report.response_body = None;
+            settled = settle(parts, std::slice::from_ref(&report)).await;
         }
-        // What the destination said is the one thing in it that a stranger wrote.
-        report.response_body = None;
-        if let Err(error) = parts.store.record_deliveries(std::slice::from_ref(&report)).await {
-            tracing::error!(%error, "how a webhook attempt ended cannot be recorded: it will be made again");
+        match settled {
+            Ok(one) => recorded = recorded.saturating_add(one),
+            Err(error) => tracing::error!(%error, "how a webhook attempt ended cannot be recorded"),
         }
     }
+    recorded
 }

@@ -123,28 +123,30 @@ pub(super) fn replay_endpoint(raw: &[u8]) -> Result<Option<WebhookEndpointId>, A
         .map_err(|_no_uuid| AppError::invalid("endpointId", "must be a UUID"))
 }
 
-/// `{since, until?}`: from when on, and before when, what failed is told again.
+/// `{since, cursor?}`: from when on what failed is told again, and behind which event.
 #[derive(Debug)]
-pub(super) struct Period {
+pub(super) struct Missed {
     pub(super) since: Timestamp,
-    pub(super) until: Option<Timestamp>,
+    pub(super) cursor: Option<String>,
 }
 
-impl Period {
+impl Missed {
     pub(super) fn parse(raw: &[u8]) -> Result<Self, AppError> {
-        let mut fields = Fields::parse(raw, &["since", "until"])?;
+        let mut fields = Fields::parse(raw, &["since", "cursor"])?;
+        let since = fields.required("since", Fields::text)?;
         Ok(Self {
-            since: fields.required("since", instant)?,
-            until: instant(&mut fields, "until")?,
+            since: since.parse().map_err(|_invalid| {
+                AppError::invalid(
+                    "since",
+                    "must be an ISO 8601 date-time such as 2026-11-01T00:00:00Z",
+                )
+            })?,
+            cursor: match fields.nullable("cursor", Fields::text)? {
+                Nullable::Value(cursor) => Some(cursor),
+                Nullable::Absent | Nullable::Null => None,
+            },
         })
     }
-}
-
-fn instant(fields: &mut Fields, name: &str) -> Result<Option<Timestamp>, AppError> {
-    let text = fields.text(name)?;
-    text.map(|text| text.parse()).transpose().map_err(|_invalid| {
-        AppError::invalid(name, "must be an ISO 8601 date-time such as 2026-11-01T00:00:00Z")
-    })
 }
 
 /// The event that a path or a cursor names.

@@ -140,14 +140,19 @@ impl Forward {
         Ok(self.store.list_events(self.tenant, &filter).await?)
     }
 
-    /// The next events behind position `seen`, oldest first. Positions have no gaps.
-    async fn since(&self, seen: i64) -> Result<Vec<EventRow>, SetupError> {
+    /// The next events behind position `seen`, oldest first. Positions have no gaps, but the oldest events may be gone.
+    async fn since(&self, mut seen: i64) -> Result<Vec<EventRow>, SetupError> {
         let newest = self.page(None, 1).await?.first().map_or(0, |newest| newest.seq);
-        let end = newest.min(seen.saturating_add(i64::from(PAGE)));
-        let mut new = self.page(Some(end.saturating_add(1)), PAGE).await?;
-        new.retain(|event| event.seq > seen);
-        new.reverse();
-        Ok(new)
+        loop {
+            let end = newest.min(seen.saturating_add(i64::from(PAGE)));
+            let mut new = self.page(Some(end.saturating_add(1)), PAGE).await?;
+            new.retain(|event| event.seq > seen);
+            if !new.is_empty() || end >= newest {
+                new.reverse();
+                return Ok(new);
+            }
+            seen = end;
+        }
     }
 
     async fn forward(&self, event: &EventRow) -> Result<(), SetupError> {

@@ -176,14 +176,13 @@ pub(super) struct ReplayBody {
     endpoint_id: Option<Uuid>,
 }
 
-/// From when on, and before when.
+/// From when on, and behind which event.
 #[derive(ToSchema)]
 pub(super) struct ReplayMissedBody {
     #[schema(format = DateTime, example = "2026-11-01T00:00:00Z")]
     since: String,
-    /// Up to, not including, this instant.
-    #[schema(format = DateTime)]
-    until: Option<String>,
+    /// `next_cursor` of the request before.
+    cursor: Option<Uuid>,
 }
 
 /// How many events are told again.
@@ -192,9 +191,9 @@ pub(super) struct ReplayMissed {
     success: bool,
     #[schema(minimum = 0)]
     replayed: i64,
-    /// `until` of the request that goes on; null when everything was looked at.
-    #[schema(required, format = DateTime)]
-    next_until: Option<String>,
+    /// `cursor` of the request that goes on; null when everything was looked at.
+    #[schema(required)]
+    next_cursor: Option<Uuid>,
 }
 
 /// Why an endpoint gets nothing: somebody switched it off, it answered 410, or it only failed for days.

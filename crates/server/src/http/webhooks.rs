@@ -211,7 +211,7 @@ async fn test_endpoint(State(app): AppState, Segments(id): Segments<String>, req
 /// Tells an endpoint again of events since a time that it wants and has not taken, from the newest down, also of those
 /// from while it was disabled.
 ///
-/// About 10 000 events at once: while `next_until` is not null, ask again with it as `until`.
+/// It looks at a bounded number of events: while `next_cursor` is not null, ask again with it as `cursor`.
 #[utoipa::path(
     post, path = "/api/credits/webhooks/endpoints/{endpointId}/replay", tag = "Webhooks",
     params(schemas::EndpointPath), request_body = schemas::ReplayMissedBody,
@@ -223,7 +223,7 @@ async fn replay_endpoint(State(app): AppState, Segments(id): Segments<String>, r
     let desk = &app.service.webhooks;
     let replayed = desk.replay_missed(&actor, endpoint_id(&id)?, &raw).await?;
     let body = json!({
-        "success": true, "replayed": replayed.replayed, "next_until": replayed.next_until,
+        "success": true, "replayed": replayed.replayed, "next_cursor": replayed.next_cursor,
     });
     Ok(with_status(StatusCode::ACCEPTED, no_store(&body)))
 }

@@ -7,6 +7,7 @@ use crate::harness::{Gate, Setup, Site, Step, Store, chat, eventually};
 use crate::on_both_stores;
 
 on_both_stores!(
+    a_long_replay_goes_on_where_it_stopped,
     an_event_is_told_again_to_one_or_to_all,
     nothing_is_told_twice_at_once,
     a_replay_takes_the_place_of_what_waits,
@@ -108,7 +109,7 @@ async fn nothing_is_told_twice_at_once(store: Store) {
         .json();
     assert_eq!(
         missed,
-        json!({ "success": true, "replayed": 0, "next_until": null })
+        json!({ "success": true, "replayed": 0, "next_cursor": null })
     );
     gate.open();
     assert_eq!(statuses(&site.ended(&id, 1).await), ["1 succeeded"]);
@@ -336,4 +337,50 @@ async fn what_was_missed_is_told_again(store: Store) {
         "what was before the endpoint"
     );
     site.chat(&chat("flat", "hi")).send().await.expect(200);
+}
+
+async fn a_long_replay_goes_on_where_it_stopped(store: Store) {
+    let site = Setup::new(store)
+        .hooked()
+        .schedule(&[0])
+        .set("webhooks.max_replayed", 3)
+        .start()
+        .await;
+    let receiver = Receiver::start().await;
+    let hook = site.hook(&receiver.url("/"), Some(&[BURNED])).await;
+    site.change_hook(&hook, &json!({ "enabled": false }))
+        .await
+        .expect(200);
+    let mut missed = Vec::new();
+    for _ in 0..7 {
+        missed.push(site.burn().await);
+    }
+    site.change_hook(&hook, &json!({ "enabled": true }))
+        .await
+        .expect(200);
+    let (mut cursor, mut told, mut rounds) = (json!(null), 0, 0);
+    loop {
+        let body = json!({ "since": "2020-01-01T00:00:00Z", "cursor": cursor });
+        let reply = site
+            .post(&hook.below("replay"), &body)
+            .send()
+            .await
+            .expect(202)
+            .json();
+        told += reply["replayed"].as_u64().unwrap();
+        rounds += 1;
+        cursor = reply["next_cursor"].clone();
+        if cursor.is_null() {
+            break;
+        }
+        assert!(rounds < 20, "it comes to an end");
+    }
+    assert!(rounds > 4, "{rounds} rounds for more than fourteen events");
+    assert_eq!(told, 7);
+    let arrived = receiver.arrived(7).await;
+    let arrived: std::collections::BTreeSet<_> = arrived.iter().map(|m| m.id().to_owned()).collect();
+    assert_eq!(arrived, missed.into_iter().collect());
+    let body = json!({ "since": "2020-01-01T00:00:00Z", "cursor": "nonsense" });
+    let refused = site.post(&hook.below("replay"), &body).send().await;
+    refused.refused(400, "CURSOR_INVALID");
 }

@@ -128,10 +128,18 @@ impl<S: Sql> WebhookEndpoints for S {
             change.mask.map(EventMask::bits),
             audit.at.millis(),
         ]);
+        // One is enabled wholly or not at all.
+        let ready = if change.enabled == Some(true) {
+            "AND (enabled = 1 OR canceling = 0)"
+        } else {
+            ""
+        };
         let set = Statement::new(
-            "UPDATE webhook_endpoints SET url = COALESCE($4, url), description = COALESCE($5, description),
-                 event_mask = COALESCE($6, event_mask), updated_at = $7
-             WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND deleted = 0",
+            format!(
+                "UPDATE webhook_endpoints SET url = COALESCE($4, url), description = COALESCE($5, description),
+                     event_mask = COALESCE($6, event_mask), updated_at = $7
+                 WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND deleted = 0 {ready}"
+            ),
             params,
         );
         let mut statements = Vec::new();
@@ -219,15 +227,19 @@ impl<S: Sql> WebhookEndpoints for S {
             "the endpoint is not in use",
             i64::from(most),
         ]);
+        // One that is being taken at this moment is left alone.
+        let skip = self.skip_locked();
         let cancel = Statement::new(
-            "WITH picked AS MATERIALIZED (
-                 SELECT event_seq, attempt FROM webhook_deliveries
-                 WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND status = 0 AND scheduled_at >= 0
-                 ORDER BY scheduled_at LIMIT $7)
-             UPDATE webhook_deliveries AS d SET status = $5, finished_at = $4, error = $6
-             FROM picked
-             WHERE d.bucket = $1 AND d.tenant_id = $2 AND d.endpoint_id = $3 AND d.event_seq = picked.event_seq
-                 AND d.attempt = picked.attempt",
+            format!(
+                "WITH picked AS MATERIALIZED (
+                     SELECT event_seq, attempt FROM webhook_deliveries
+                     WHERE bucket = $1 AND tenant_id = $2 AND endpoint_id = $3 AND status = 0 AND scheduled_at >= 0
+                     ORDER BY scheduled_at LIMIT $7 {skip})
+                 UPDATE webhook_deliveries AS d SET status = $5, finished_at = $4, error = $6
+                 FROM picked
+                 WHERE d.bucket = $1 AND d.tenant_id = $2 AND d.endpoint_id = $3 AND d.event_seq = picked.event_seq
+                     AND d.attempt = picked.attempt AND d.status = 0"
+            ),
             params,
         );
         let Some(touched) = self.write_beside(vec![hold.required(), cancel]).await? else {

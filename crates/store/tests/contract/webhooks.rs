@@ -295,7 +295,7 @@ pub(crate) async fn an_endpoint_out_of_use_gets_nothing(world: &World) {
     // Not before what waits from earlier is canceled.
     let audit = audit_row(tenant);
     assert!(
-        world
+        !world
             .store
             .change_webhook_endpoint(tenant, one, &set(true), &audit)
             .await
