@@ -281,7 +281,7 @@ impl Rig {
         for workspace in &self.workspaces {
             connections.push((Connection::open(workspace.target.address).await?, workspace));
         }
-        let calls = |during: Duration| (during.as_secs_f64() / period.as_secs_f64()).ceil() as u64;
+        let calls = |during: Duration| during.as_nanos().div_ceil(period.as_nanos().max(1));
         let mut ticks = tokio::time::interval(period);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Burst);
         let mut start = 0;

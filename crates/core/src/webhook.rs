@@ -127,7 +127,12 @@ mod tests {
 
     fn usual() -> RetrySchedule {
         let seconds = [0, 5, 300, 1800, 7200, 18_000, 36_000, 36_000];
-        RetrySchedule::new(seconds.iter().map(|seconds| seconds * 1000).collect())
+        RetrySchedule::new(
+            seconds
+                .iter()
+                .map(|seconds: &i64| seconds.saturating_mul(1000))
+                .collect(),
+        )
     }
 
     // Fault matrix 170

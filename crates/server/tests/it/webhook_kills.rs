@@ -286,8 +286,8 @@ fn every_charge_has_its_event(site: &Site) {
         .filter(|call| call["state"] == "captured")
         .map(|call| &call["callId"])
         .collect();
-    burned.sort_by_key(|call| call.to_string());
-    charged.sort_by_key(|call| call.to_string());
+    burned.sort_by_key(ToString::to_string);
+    charged.sort_by_key(ToString::to_string);
     assert_eq!(burned, charged);
     assert!(!charged.is_empty());
 }
