@@ -7,7 +7,7 @@ use turnpike_core::time::Timestamp;
 use turnpike_core::webhook::{DeliveryStatus, DisabledReason, EventMask};
 use turnpike_store::{
     Canceling, ClaimedDelivery, DeliveryReport, DeliveryRow, EndpointChange, FanOutPlan, NextAttempt, Pruned,
-    ReplayOf, Slots, Span, Verdict, WebhookEndpoint,
+    ReplayOf, Slots, Span, Store, Verdict, WebhookEndpoint,
 };
 use uuid::Uuid;
 
@@ -19,7 +19,7 @@ const PATIENCE_MS: i64 = 5 * 86_400_000;
 pub(crate) const STEPS: i16 = 8;
 const FOREVER: Timestamp = Timestamp::from_millis(i64::MAX);
 
-fn endpoint(tenant: TenantId, mask: EventMask) -> WebhookEndpoint {
+pub(crate) fn endpoint(tenant: TenantId, mask: EventMask) -> WebhookEndpoint {
     WebhookEndpoint {
         tenant,
         id: WebhookEndpointId(next_id()),
@@ -48,7 +48,7 @@ pub(crate) async fn add(world: &World, tenant: TenantId, mask: EventMask) -> Web
 }
 
 /// Two events: `topup.completed` and `balance.changed`.
-async fn two_events(world: &World, tenant: TenantId) {
+pub(crate) async fn two_events(world: &World, tenant: TenantId) {
     world.run(tenant, grant(&Payer::Pool, 1)).await.unwrap();
 }
 
@@ -73,25 +73,43 @@ pub(crate) const fn fan_out_plan(most: u32) -> FanOutPlan {
 }
 
 /// Takes what is due now, up to `count` for each endpoint.
-async fn claim(world: &World, now: Timestamp, count: u32) -> (Uuid, Vec<ClaimedDelivery>) {
-    let due = world.store.list_due_endpoints(now).await.unwrap();
+pub(crate) async fn take(store: &dyn Store, now: Timestamp, count: u32) -> (Uuid, Vec<ClaimedDelivery>) {
+    let due = store.list_due_endpoints(now).await.unwrap();
     let slots: Vec<Slots> = due
-        .iter()
+        .into_iter()
         .map(|due| Slots {
             tenant: due.tenant,
             endpoint: due.id,
-            url: due.url.clone(),
+            url: due.url,
             count,
         })
         .collect();
     let claim = next_id();
     let lease = now.plus_millis(30_000);
-    let taken = world
-        .store
-        .claim_deliveries(&slots, now, claim, lease)
-        .await
-        .unwrap();
+    let taken = store.claim_deliveries(&slots, now, claim, lease).await.unwrap();
     (claim, taken)
+}
+
+async fn claim(world: &World, now: Timestamp, count: u32) -> (Uuid, Vec<ClaimedDelivery>) {
+    take(&*world.store, now, count).await
+}
+
+/// Whether the store did it.
+pub(crate) async fn set_enabled(
+    store: &dyn Store,
+    tenant: TenantId,
+    id: WebhookEndpointId,
+    enabled: bool,
+) -> bool {
+    let change = EndpointChange {
+        enabled: Some(enabled),
+        ..EndpointChange::default()
+    };
+    let audit = audit_row(tenant);
+    store
+        .change_webhook_endpoint(tenant, id, &change, &audit)
+        .await
+        .unwrap()
 }
 
 pub(crate) fn report(taken: &ClaimedDelivery, claim: Uuid, succeeded: bool, at: Timestamp) -> DeliveryReport {
@@ -263,18 +281,7 @@ pub(crate) async fn an_endpoint_out_of_use_gets_nothing(world: &World) {
     );
     two_events(world, tenant).await;
     fan_out(world).await;
-    let set = |enabled| EndpointChange {
-        enabled: Some(enabled),
-        ..EndpointChange::default()
-    };
-    let audit = audit_row(tenant);
-    assert!(
-        world
-            .store
-            .change_webhook_endpoint(tenant, one, &set(false), &audit)
-            .await
-            .unwrap()
-    );
+    assert!(set_enabled(&*world.store, tenant, one, false).await);
     assert!(
         world
             .store
@@ -293,14 +300,7 @@ pub(crate) async fn an_endpoint_out_of_use_gets_nothing(world: &World) {
     let canceling = world.store.list_canceling_endpoints().await.unwrap();
     assert_eq!(canceling.iter().filter(|(of, _)| *of == tenant).count(), 2);
     // Not before what waits from earlier is canceled.
-    let audit = audit_row(tenant);
-    assert!(
-        !world
-            .store
-            .change_webhook_endpoint(tenant, one, &set(true), &audit)
-            .await
-            .unwrap()
-    );
+    assert!(!set_enabled(&*world.store, tenant, one, true).await);
     assert!(
         world
             .store
@@ -321,13 +321,7 @@ pub(crate) async fn an_endpoint_out_of_use_gets_nothing(world: &World) {
     assert_eq!(statuses(&rows), [(1, "canceled"), (1, "canceled")]);
     two_events(world, tenant).await;
     assert_eq!(fan_out(world).await, 0);
-    assert!(
-        world
-            .store
-            .change_webhook_endpoint(tenant, one, &set(true), &audit_row(tenant))
-            .await
-            .unwrap()
-    );
+    assert!(set_enabled(&*world.store, tenant, one, true).await);
     let found = world
         .store
         .find_webhook_endpoint(tenant, one)
@@ -340,13 +334,7 @@ pub(crate) async fn an_endpoint_out_of_use_gets_nothing(world: &World) {
     // Disabled while an attempt runs: it ends, and none follows.
     let (under, taken) = claim(world, NOW, 10).await;
     assert_eq!(taken[0].event.seq, 5);
-    assert!(
-        world
-            .store
-            .change_webhook_endpoint(tenant, one, &set(false), &audit_row(tenant))
-            .await
-            .unwrap()
-    );
+    assert!(set_enabled(&*world.store, tenant, one, false).await);
     assert_eq!(record(world, &[report(&taken[0], under, false, NOW)]).await, 1);
     assert_eq!(statuses(&deliveries(world, tenant, 5).await), [(1, "failed")]);
 }

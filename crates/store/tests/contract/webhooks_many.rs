@@ -10,13 +10,10 @@ use turnpike_core::ledger::Payer;
 use turnpike_core::ledger::event::EventType;
 use turnpike_core::time::Timestamp;
 use turnpike_core::webhook::{DeliveryStatus, EventMask};
-use turnpike_store::{
-    Canceling, ClaimedDelivery, DeliveryReport, EndpointChange, EventFilter, ReplayOf, Slots, Store, Verdict,
-};
-use uuid::Uuid;
+use turnpike_store::{Canceling, ClaimedDelivery, DeliveryReport, EventFilter, ReplayOf, Store, Verdict};
 
 use crate::actions::{audit_row, command, grant};
-use crate::webhooks::{STEPS, add, deliveries, fan_out_plan, record, report};
+use crate::webhooks::{STEPS, add, deliveries, fan_out_plan, record, report, set_enabled, take};
 use crate::world::{Kind, NOW, World, next_id};
 
 /// The store, and with PostgreSQL a second one on the same data.
@@ -50,10 +47,8 @@ async fn read(store: &dyn Store, tenant: TenantId) -> Vec<(i64, EventId)> {
     let mut seen: Vec<(i64, EventId)> = Vec::new();
     loop {
         let filter = EventFilter {
-            kind: None,
             before_seq: seen.last().map(|(seq, _)| *seq),
-            since: Timestamp::from_millis(0),
-            limit: 100,
+            ..EventFilter::newest(100)
         };
         let page = store.list_events(tenant, &filter).await.unwrap();
         if page.is_empty() {
@@ -103,24 +98,6 @@ pub(crate) async fn ten_thousand_events_are_paged_beside_eight_writers(world: &W
         assert!(start.is_subset(&distinct), "none is left out");
     }
     close(stores).await;
-}
-
-/// Takes up to `count` due attempts of each endpoint.
-async fn take(store: &dyn Store, now: Timestamp, count: u32) -> (Uuid, Vec<ClaimedDelivery>) {
-    let due = store.list_due_endpoints(now).await.unwrap();
-    let slots: Vec<Slots> = due
-        .iter()
-        .map(|due| Slots {
-            tenant: due.tenant,
-            endpoint: due.id,
-            url: due.url.clone(),
-            count,
-        })
-        .collect();
-    let claim = next_id();
-    let lease = now.plus_millis(30_000);
-    let taken = store.claim_deliveries(&slots, now, claim, lease).await.unwrap();
-    (claim, taken)
 }
 
 pub(crate) async fn callers_at_once_make_each_attempt_once(world: &World) {
@@ -306,15 +283,7 @@ pub(crate) async fn a_late_failure_does_not_disable_who_was_enabled_again(world:
     assert!(is_disabled().await);
     let canceling = world.store.cancel_deliveries(tenant, endpoint, later, 100).await;
     assert_eq!(canceling.unwrap(), Canceling::Done);
-    let enable = EndpointChange {
-        enabled: Some(true),
-        ..EndpointChange::default()
-    };
-    let audit = audit_row(tenant);
-    let enabled = world
-        .store
-        .change_webhook_endpoint(tenant, endpoint, &enable, &audit);
-    assert!(enabled.await.unwrap());
+    assert!(set_enabled(&*world.store, tenant, endpoint, true).await);
     // It was taken while the endpoint had only failed for days.
     let after = later.plus_millis(1000);
     assert_eq!(
@@ -335,17 +304,10 @@ pub(crate) async fn who_comes_into_use_misses_nothing_afterwards(world: &World) 
         if seasoned {
             add(world, tenant, EventMask::ALL).await;
         }
-        let set = |enabled| EndpointChange {
-            enabled: Some(enabled),
-            ..EndpointChange::default()
-        };
         let mut sleeping = Vec::new();
         for _ in 0..ENDPOINTS / 2 {
             let id = add(world, tenant, EventMask::ALL).await;
-            let audit = audit_row(tenant);
-            let set = set(false);
-            let change = world.store.change_webhook_endpoint(tenant, id, &set, &audit);
-            assert!(change.await.unwrap());
+            assert!(set_enabled(&*world.store, tenant, id, false).await);
             world.store.cancel_deliveries(tenant, id, NOW, 100).await.unwrap();
             sleeping.push(id);
         }
@@ -358,10 +320,7 @@ pub(crate) async fn who_comes_into_use_misses_nothing_afterwards(world: &World) 
         let waking = async {
             let mut woken = Vec::new();
             for id in sleeping {
-                let audit = audit_row(tenant);
-                let set = set(true);
-                let change = world.store.change_webhook_endpoint(tenant, id, &set, &audit);
-                assert!(change.await.unwrap());
+                assert!(set_enabled(&*world.store, tenant, id, true).await);
                 woken.push(id);
                 woken.push(add(world, tenant, EventMask::ALL).await);
             }

@@ -1,5 +1,6 @@
 //! Faults of the databases. Each test shows that its fault was really reached.
 
+mod coming_into_use;
 mod commit;
 mod crash;
 mod disk;
