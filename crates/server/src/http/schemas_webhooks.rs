@@ -7,12 +7,13 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 /// What happened.
-#[derive(ToSchema)]
+#[derive(Serialize, ToSchema)]
 enum EventType {
     #[schema(rename = "credits.topup.completed")]
     TopupCompleted,
@@ -74,7 +75,7 @@ pub(super) struct EndpointPath {
 }
 
 /// Where an attempt stands.
-#[derive(ToSchema)]
+#[derive(Serialize, ToSchema)]
 #[schema(rename_all = "lowercase")]
 enum DeliveryStatus {
     Pending,
@@ -85,7 +86,7 @@ enum DeliveryStatus {
 }
 
 /// One attempt to tell an endpoint.
-#[derive(ToSchema)]
+#[derive(Serialize, ToSchema)]
 struct Delivery {
     id: Uuid,
     endpoint_id: Uuid,
@@ -113,9 +114,9 @@ struct Delivery {
     error: Option<String>,
 }
 
-/// An event with its latest attempt: the one that is due last.
-#[derive(ToSchema)]
-struct EventItem {
+/// What happened, as endpoints are told of it.
+#[derive(Serialize, ToSchema)]
+struct EventBody {
     id: Uuid,
     #[schema(rename = "type", inline)]
     kind: EventType,
@@ -130,6 +131,13 @@ struct EventItem {
     data: BTreeMap<String, Value>,
     #[schema(format = DateTime)]
     retained_until: String,
+}
+
+/// An event with its latest attempt: the one that is due last.
+#[derive(Serialize, ToSchema)]
+struct EventItem {
+    #[serde(flatten)]
+    event: EventBody,
     #[schema(required)]
     delivery: Option<Delivery>,
 }
@@ -144,20 +152,10 @@ pub(super) struct EventList {
 }
 
 /// An event with every attempt.
-#[derive(ToSchema)]
+#[derive(Serialize, ToSchema)]
 struct Event {
-    id: Uuid,
-    #[schema(rename = "type", inline)]
-    kind: EventType,
-    api_version: String,
-    #[schema(format = DateTime)]
-    created_at: String,
-    #[schema(pattern = "^[0-9]+$")]
-    sequence: String,
-    tenant_id: Uuid,
-    data: BTreeMap<String, Value>,
-    #[schema(format = DateTime)]
-    retained_until: String,
+    #[serde(flatten)]
+    event: EventBody,
     deliveries: Vec<Delivery>,
 }
 
@@ -197,7 +195,7 @@ pub(super) struct ReplayMissed {
 }
 
 /// Why an endpoint gets nothing: somebody switched it off, it answered 410, or it only failed for days.
-#[derive(ToSchema)]
+#[derive(Serialize, ToSchema)]
 #[schema(rename_all = "lowercase")]
 enum DisabledReason {
     Manual,
@@ -206,7 +204,7 @@ enum DisabledReason {
 }
 
 /// A webhook endpoint.
-#[derive(ToSchema)]
+#[derive(Serialize, ToSchema)]
 #[schema(rename_all = "camelCase")]
 struct WebhookEndpoint {
     id: Uuid,
@@ -247,27 +245,10 @@ pub(super) struct EndpointEnvelope {
 }
 
 /// An endpoint with a secret that is shown once.
-#[derive(ToSchema)]
-#[schema(rename_all = "camelCase")]
+#[derive(Serialize, ToSchema)]
 struct EndpointWithSecret {
-    id: Uuid,
-    url: String,
-    description: String,
-    #[schema(required, inline)]
-    event_types: Option<Vec<EventType>>,
-    enabled: bool,
-    #[schema(required, inline)]
-    disabled_reason: Option<DisabledReason>,
-    #[schema(required, format = DateTime)]
-    disabled_at: Option<String>,
-    #[schema(required, format = DateTime)]
-    failing_since: Option<String>,
-    #[schema(required, format = DateTime)]
-    secret_overlap_ends_at: Option<String>,
-    #[schema(format = DateTime)]
-    created_at: String,
-    #[schema(format = DateTime)]
-    updated_at: String,
+    #[serde(flatten)]
+    endpoint: WebhookEndpoint,
     /// Signs the requests (Standard Webhooks).
     #[schema(pattern = "^whsec_[A-Za-z0-9+/=]+$")]
     secret: String,
