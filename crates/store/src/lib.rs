@@ -9,6 +9,7 @@ mod catalogue;
 mod directory;
 mod drifts;
 mod error;
+mod members;
 mod memory;
 mod migrate;
 mod postgres;
@@ -24,6 +25,7 @@ mod webhooks;
 
 pub use audit_log::{AuditFilter, AuditLog, AuditRecord};
 pub use error::{StoreError, SubmitError};
+pub use members::{MemberChange, Members};
 pub use memory::MemoryStore;
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use records::{
