@@ -10,6 +10,7 @@ mod drifts;
 mod error;
 mod memory;
 mod migrate;
+mod payouts;
 mod postgres;
 mod records;
 mod rows;
@@ -23,6 +24,7 @@ mod webhooks;
 
 pub use error::{StoreError, SubmitError};
 pub use memory::MemoryStore;
+pub use payouts::{PayoutSums, Payouts};
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use records::{
     ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, KeyPricing,

@@ -18,6 +18,7 @@ use turnpike_core::time::{Day, Timestamp};
 use uuid::Uuid;
 
 use crate::error::{StoreError, SubmitError};
+use crate::payouts::Payouts;
 use crate::records::{
     ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, Member,
     OpenCalls, PriceRow, SigningKeyRow, Tenant, TenantSettings, TopupFilter, UsageFilter, UsageGroup,
@@ -369,6 +370,7 @@ pub trait Store:
     + Statements
     + Directory
     + Topups
+    + Payouts
     + Drifts
     + WebhookEndpoints
     + WebhookEvents
@@ -383,6 +385,7 @@ impl<T> Store for T where
         + Statements
         + Directory
         + Topups
+        + Payouts
         + Drifts
         + WebhookEndpoints
         + WebhookEvents
