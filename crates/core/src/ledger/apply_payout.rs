@@ -7,7 +7,7 @@ use super::apply::{Posting, Step};
 use super::command::Outcome;
 use super::payout::{
     Connection, NewPayout, Payout, PayoutChange, PayoutMethod, PayoutProgress, PayoutReport, PayoutSettings,
-    PayoutState,
+    PayoutState, payable,
 };
 use super::rejection::Rejection;
 use super::transfer::Cause;
@@ -34,13 +34,14 @@ fn settings(step: &Step<'_>) -> Result<PayoutSettings, Rejection> {
     Ok(found.cloned().unwrap_or_default())
 }
 
-/// Margin that can be paid out: what the workspace owes after refunds stays here.
-fn payable(step: &Step<'_>) -> Result<Micros, Rejection> {
+fn available(step: &Step<'_>) -> Result<Micros, Rejection> {
     let posted = |kind| -> Result<Micros, Rejection> {
         Ok(step.account(&AccountKey::of(step.command.tenant, kind))?.posted)
     };
-    let owed = Micros::ZERO.saturating_sub_zero(posted(AccountKind::Receivable)?);
-    Ok(posted(AccountKind::Margin)?.saturating_sub_zero(owed))
+    Ok(payable(
+        posted(AccountKind::Margin)?,
+        posted(AccountKind::Receivable)?,
+    ))
 }
 
 /// Moves a payout's amount out of the margin, or back.
@@ -104,7 +105,7 @@ pub(super) fn open(step: &mut Step<'_>, new: &NewPayout) -> Result<Outcome, Reje
     let destination = settings(step)?
         .destination(processor)
         .ok_or(Rejection::NoPayoutDestination)?;
-    let available = payable(step)?;
+    let available = available(step)?;
     let whole_cents = destination.method() == PayoutMethod::Processor;
     let rest = |amount: Micros| Micros::new(amount.get().rem_euclid(CENT));
     let amount = match new.amount {

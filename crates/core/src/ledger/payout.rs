@@ -175,6 +175,11 @@ impl PayoutSettings {
     }
 }
 
+/// What can be paid out of the margin: what the workspace owes after refunds stays here.
+pub const fn payable(margin: Micros, receivable: Micros) -> Micros {
+    margin.saturating_sub_zero(Micros::ZERO.saturating_sub_zero(receivable))
+}
+
 /// A payout is asked for.
 #[derive(Clone, Debug)]
 pub struct NewPayout {
