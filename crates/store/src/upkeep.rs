@@ -5,6 +5,7 @@ use turnpike_core::ids::TenantId;
 use turnpike_core::ledger::TenantHead;
 use turnpike_core::ledger::audit::{AuditReport, Auditor};
 
+use crate::audit_log::{self, audit_in_order};
 use crate::error::StoreError;
 use crate::payouts::payouts_in_order;
 use crate::rows::{self, ACCOUNT_COLUMNS, TENANT_HEAD_COLUMNS, tenant_params};
@@ -45,6 +46,7 @@ pub(crate) trait SharedUpkeep: Sql {
                 "kind, owner",
             ),
             of_tenant("seq", "events", "seq"),
+            audit_in_order(tenant),
             of_tenant(TENANT_HEAD_COLUMNS, "tenants", "tenant_id"),
         ];
         let mut auditor = Auditor::new();
@@ -61,6 +63,10 @@ pub(crate) trait SharedUpkeep: Sql {
                     auditor.account(&key, &rows::account(&row, 2)?);
                 }
                 5 => auditor.event(row.int(0)?),
+                6 => {
+                    let record = audit_log::record(&row)?;
+                    auditor.audit_line(&record.line(tenant), &record.hash);
+                }
                 _ => head = Some(rows::tenant_head(&row, 0)?),
             }
             read += 1;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::account::{Account, AccountKey};
+use super::audit_log::AuditLine;
 use super::books::TenantHead;
 use super::hold::{Hold, HoldState};
 use super::payout::Payout;
@@ -29,6 +30,8 @@ pub struct Auditor {
     chain: [u8; 32],
     next_transfer: i64,
     next_event: i64,
+    audit_chain: [u8; 32],
+    next_audit: i64,
     counts: AuditCounts,
     findings: Vec<String>,
 }
@@ -63,6 +66,8 @@ pub struct AuditCounts {
     pub topups: u64,
     /// Payouts.
     pub payouts: u64,
+    /// Rows of the audit log.
+    pub audit_rows: u64,
 }
 
 /// What the audit of a tenant found.
@@ -92,6 +97,8 @@ impl Auditor {
             chain: GENESIS,
             next_transfer: 1,
             next_event: 1,
+            audit_chain: GENESIS,
+            next_audit: 1,
             counts: AuditCounts {
                 accounts: 0,
                 transfers: 0,
@@ -100,6 +107,7 @@ impl Auditor {
                 events: 0,
                 topups: 0,
                 payouts: 0,
+                audit_rows: 0,
             },
             findings: Vec::new(),
         }
@@ -297,6 +305,28 @@ impl Auditor {
         self.next_event = seq.saturating_add(1);
     }
 
+    /// The next row of the audit log with its hash, in order of its position.
+    pub fn audit_line(&mut self, line: &AuditLine<'_>, hash: &[u8]) {
+        self.counts.audit_rows = self.counts.audit_rows.saturating_add(1);
+        if line.seq < 1 {
+            // From before the log was chained.
+            return;
+        }
+        if line.seq != self.next_audit {
+            self.find(format!(
+                "audit row {}: expected position {}",
+                line.seq, self.next_audit
+            ));
+        }
+        self.next_audit = line.seq.saturating_add(1);
+        let expected = line.chained(&self.audit_chain);
+        if expected != hash {
+            self.find(format!("audit row {}: chain hash differs", line.seq));
+        }
+        // Behind an edited row the others still fit to what was written.
+        self.audit_chain = hash.try_into().unwrap_or(expected);
+    }
+
     /// Ends the audit with the tenant's row.
     pub fn finish(mut self, head: &TenantHead) -> AuditReport {
         if head.transfer_seq.saturating_add(1) != self.next_transfer {
@@ -304,6 +334,12 @@ impl Auditor {
         }
         if head.chain != self.chain {
             self.find("the chain does not end in the tenant's head".to_owned());
+        }
+        if head.audit_seq.saturating_add(1) != self.next_audit {
+            self.find(format!("the last audit row should be {}", head.audit_seq));
+        }
+        if head.audit_chain != self.audit_chain {
+            self.find("the audit log's chain does not end in the tenant's head".to_owned());
         }
         if self.counts.events > 0 && head.event_seq.saturating_add(1) != self.next_event {
             self.find(format!("the last event should be {}", head.event_seq));
