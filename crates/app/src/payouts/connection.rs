@@ -6,7 +6,7 @@ use turnpike_core::ids::TenantId;
 use turnpike_core::ledger::payout::{AccountReport, Connection, PayoutChange, PayoutSettings};
 use turnpike_core::ledger::{Action, Outcome};
 use turnpike_core::time::Timestamp;
-use turnpike_store::SubmitError;
+use turnpike_store::{SubmitError, Tenant};
 use turnpike_upstream::processor::{PayoutAccount, ProcessorError};
 
 use super::request::ReturnRequest;
@@ -97,6 +97,17 @@ impl PayoutDesk {
     pub async fn disconnect(&self, actor: &Actor) -> Result<(), AppError> {
         let change = PayoutChange::Disconnect;
         self.change(actor, "payout.disconnect", change).await.map(drop)
+    }
+
+    /// The workspace that is connected to an account at the processor.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn account_holder(&self, account: &str) -> Result<Option<Tenant>, AppError> {
+        match self.store.find_payout_account(account).await? {
+            Some(tenant) => Ok(self.store.find_tenant(tenant).await?),
+            None => Ok(None),
+        }
     }
 
     /// Takes what the processor tells of an account.
