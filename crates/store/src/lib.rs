@@ -9,6 +9,7 @@ mod catalogue;
 mod directory;
 mod drifts;
 mod error;
+mod members;
 mod memory;
 mod migrate;
 mod payouts;
@@ -25,6 +26,7 @@ mod webhooks;
 
 pub use audit_log::{AuditFilter, AuditLog, AuditRecord};
 pub use error::{StoreError, SubmitError};
+pub use members::{MemberChange, Members};
 pub use memory::MemoryStore;
 pub use payouts::{PayoutSums, Payouts};
 pub use postgres::{PostgresOptions, PostgresStore};

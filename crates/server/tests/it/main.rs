@@ -28,6 +28,7 @@ mod harness;
 
 mod allocations;
 mod auth;
+mod authorisation;
 mod auto_topups;
 mod bank;
 mod browsers;
@@ -44,6 +45,11 @@ mod listen;
 mod matrix;
 mod me_topups;
 mod money;
+mod payout_connections;
+#[cfg(feature = "failpoints")]
+mod payout_crashes;
+mod payout_faults;
+mod payouts;
 mod policies;
 mod processor_events;
 mod retention;
