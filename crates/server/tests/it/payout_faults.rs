@@ -93,7 +93,7 @@ async fn a_processor_that_is_away_keeps_a_payout_pending(store: Store) {
     cancel.send().await.refused(400, "VALIDATION_ERROR");
     for args in [["fail", "--reason", "x"], ["settle", "--reference", "x"]] {
         let args = ["payout", args[0], "--tenant", &shop.tenant, &id, args[1], args[2]];
-        let (status, _, said) = crate::harness::service::operate(&shop.config, &shop.data, &args);
+        let (status, _, said) = crate::harness::operate(&shop.config, &shop.data, &args);
         assert!(
             !status.success() && said.contains("the processor sends"),
             "{said}"

@@ -4,8 +4,8 @@ use futures_util::future::join_all;
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::harness::operate;
 use crate::harness::payouts::{ADDRESS, PAYOUTS};
-use crate::harness::service::operate;
 use crate::harness::{Site, Store};
 use crate::on_both_stores;
 
