@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use turnpike_core::access::{KeyKind, KeyPepper, KeySecret, Role, Scope};
 use turnpike_core::errors::ErrorCode;
-use turnpike_core::ids::{CommandId, ExternalUserId, KeyId, TenantId};
+use turnpike_core::ids::{CommandId, ExternalUserId, KeyId, PayoutId, TenantId};
 use turnpike_core::ledger::command::{Grant, GrantSource};
 use turnpike_core::ledger::{Action, Command, Outcome, Payer, TenantStatus};
 use turnpike_core::money::{CreditsPerDollar, Micros};
@@ -19,6 +19,7 @@ use crate::audit::Changed as _;
 use crate::drift::{DriftDesk, ImportedCosts};
 use crate::environment::Environment;
 use crate::error::AppError;
+use crate::payouts::OperatorPayouts;
 use crate::tokens::KeyVault;
 use crate::workspaces::{action, checked_subject, member_view};
 
@@ -115,6 +116,36 @@ pub enum AdminRequest {
     DriftImport {
         /// What it says.
         costs: ImportedCosts,
+    },
+    /// Lists payouts: of one workspace all, else those of all that are under way.
+    PayoutList {
+        /// The workspace.
+        tenant: Option<TenantId>,
+    },
+    /// Says that a payout is being sent.
+    PayoutBegin {
+        /// The workspace.
+        tenant: TenantId,
+        /// Which.
+        payout: PayoutId,
+    },
+    /// Says that a payout was sent.
+    PayoutSettle {
+        /// The workspace.
+        tenant: TenantId,
+        /// Which.
+        payout: PayoutId,
+        /// What it is called there.
+        reference: String,
+    },
+    /// Says that a payout was not sent, and gives its margin back.
+    PayoutFail {
+        /// The workspace.
+        tenant: TenantId,
+        /// Which.
+        payout: PayoutId,
+        /// Why.
+        reason: String,
     },
     /// Makes a new key for end users' tokens.
     SigningKeyRotate,
@@ -241,12 +272,33 @@ impl AdminDesk {
                 checked_name("source", &costs.source, 255)?;
                 self.drift.import(&costs).await
             }
+            AdminRequest::PayoutList { tenant } => self.payouts().list(tenant).await,
+            AdminRequest::PayoutBegin { tenant, payout } => {
+                self.payouts().begin(tenant, payout, origin).await
+            }
+            AdminRequest::PayoutSettle {
+                tenant,
+                payout,
+                reference,
+            } => self.payouts().settle(tenant, payout, &reference, origin).await,
+            AdminRequest::PayoutFail {
+                tenant,
+                payout,
+                reason,
+            } => self.payouts().fail(tenant, payout, &reason, origin).await,
             AdminRequest::SigningKeyRotate => {
                 let kid = self.vault.rotate().await?;
                 tracing::info!(kid, origin, "a new key for end users' tokens was made");
                 Ok(json!({ "kid": kid }))
             }
             AdminRequest::SigningKeyList => self.vault.list().await,
+        }
+    }
+
+    fn payouts(&self) -> OperatorPayouts<'_> {
+        OperatorPayouts {
+            store: &*self.store,
+            environment: &*self.environment,
         }
     }
 
@@ -457,7 +509,7 @@ impl AdminDesk {
     }
 }
 
-fn checked_name(path: &str, text: &str, max: usize) -> Result<(), AppError> {
+pub(crate) fn checked_name(path: &str, text: &str, max: usize) -> Result<(), AppError> {
     let length = text.chars().count();
     if (1..=max).contains(&length) && !text.chars().any(char::is_control) {
         Ok(())

@@ -122,6 +122,7 @@ pub(crate) struct ProcessorConfig {
     pub(crate) max_usd: Micros,
     pub(crate) bonus_tiers: Vec<BonusTierConfig>,
     pub(crate) session_minutes: i64,
+    pub(crate) payout_min_usd: Micros,
     pub(crate) sweep_secs: u64,
     pub(crate) sweep_after_secs: i64,
     pub(crate) auto_pause_minutes: i64,
@@ -418,6 +419,9 @@ impl Config {
         }
         if !(10..=3600).contains(&self.tokens.publish_lead_secs) || self.tokens.rotate_days < 0 {
             return wrong("tokens.publish_lead_secs must be 10 to 3600, rotate_days 0 or more");
+        }
+        if self.processor.payout_min_usd <= Micros::ZERO {
+            return wrong("processor.payout_min_usd must be more than 0");
         }
         self.processor.quote_rules()?;
         self.webhooks.validate()?;

@@ -10,6 +10,7 @@ use turnpike_app::admin::AdminDesk;
 use turnpike_app::audit::AuditReader;
 use turnpike_app::auth::LimitKey;
 use turnpike_app::limits::RateLimits;
+use turnpike_app::payouts::{PayoutDesk, PayoutRules};
 use turnpike_app::providers::{ModelEntry, ProviderEntry, Shelf, ToolEntry};
 use turnpike_app::reads::Reader;
 use turnpike_app::tokens::{KeyVault, VaultSettings};
@@ -75,6 +76,7 @@ pub(crate) struct Service {
     pub(crate) limits: RateLimits<LimitKey>,
     pub(crate) vault: Arc<KeyVault>,
     pub(crate) topups: TopupDesk,
+    pub(crate) payouts: Arc<PayoutDesk>,
     pub(crate) webhooks: WebhookDesk,
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) drift: Arc<DriftDesk>,
@@ -112,14 +114,33 @@ impl Service {
             config.limits.topups_per_minute,
         );
         let (processor, builtin) = processor(&config, &pepper)?;
+        let public_url = config.server.public_url.trim_end_matches('/');
+        let sweep_after_ms = config.processor.sweep_after_secs.saturating_mul(1000);
+        let payout_rules = PayoutRules {
+            public_url: public_url.to_owned(),
+            min: config.processor.payout_min_usd,
+            sweep_after_ms,
+        };
+        let payouts = Arc::new(PayoutDesk::new(
+            store.clone(),
+            environment.clone(),
+            processor.clone(),
+            payout_rules,
+        ));
         let topup_settings = TopupSettings {
-            public_url: config.server.public_url.trim_end_matches('/').to_owned(),
+            public_url: public_url.to_owned(),
             rules: config.processor.quote_rules()?,
             session_ms: config.processor.session_minutes.saturating_mul(60_000),
-            sweep_after_ms: config.processor.sweep_after_secs.saturating_mul(1000),
+            sweep_after_ms,
             auto_pause_ms: config.processor.auto_pause_minutes.saturating_mul(60_000),
         };
-        let topups = TopupDesk::new(store.clone(), environment.clone(), processor, topup_settings);
+        let topups = TopupDesk::new(
+            store.clone(),
+            environment.clone(),
+            processor,
+            topup_settings,
+            payouts.clone(),
+        );
         let vault = vault(&config, &pepper, store.clone(), environment.clone());
         vault.refresh().await?;
         let webhooks = Arc::new(webhook_parts(
@@ -149,6 +170,7 @@ impl Service {
             authenticator: Authenticator::new(store.clone(), pepper, brand, vault.clone()),
             vault,
             topups,
+            payouts,
             webhooks: WebhookDesk::new(webhooks.clone()),
             dispatcher: Arc::new(Dispatcher::new(webhooks)),
             builtin,

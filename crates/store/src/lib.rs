@@ -12,6 +12,7 @@ mod error;
 mod members;
 mod memory;
 mod migrate;
+mod payouts;
 mod postgres;
 mod records;
 mod rows;
@@ -27,6 +28,7 @@ pub use audit_log::{AuditFilter, AuditLog, AuditRecord};
 pub use error::{StoreError, SubmitError};
 pub use members::{MemberChange, Members};
 pub use memory::MemoryStore;
+pub use payouts::{PayoutSums, Payouts};
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use records::{
     ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, KeyPricing,

@@ -31,6 +31,7 @@ pub(crate) const SQLITE: &[Migration] = migrations!("sqlite":
     3 "0003_webhooks",
     4 "0004_usage_drift",
     5 "0005_audit_chain",
+    8 "0008_payouts",
 );
 pub(crate) const POSTGRES: &[Migration] = migrations!("postgres":
     1 "0001_foundation",
@@ -38,6 +39,7 @@ pub(crate) const POSTGRES: &[Migration] = migrations!("postgres":
     3 "0003_webhooks",
     4 "0004_usage_drift",
     5 "0005_audit_chain",
+    8 "0008_payouts",
 );
 
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)";

@@ -20,6 +20,7 @@ use uuid::Uuid;
 use crate::audit_log::{AuditLog, AuditRecord};
 use crate::error::{StoreError, SubmitError};
 use crate::members::Members;
+use crate::payouts::Payouts;
 use crate::records::{
     ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, OpenCalls,
     PriceRow, SigningKeyRow, Tenant, TenantSettings, TopupFilter, UsageFilter, UsageGroup, UsageRow,
@@ -369,6 +370,7 @@ pub trait Store:
     + Directory
     + Members
     + Topups
+    + Payouts
     + Drifts
     + WebhookEndpoints
     + WebhookEvents
@@ -385,6 +387,7 @@ impl<T> Store for T where
         + Directory
         + Members
         + Topups
+        + Payouts
         + Drifts
         + WebhookEndpoints
         + WebhookEvents

@@ -16,8 +16,8 @@ use turnpike_app::admin::{AdminDesk, AdminRequest};
 use turnpike_core::ledger::TenantStatus;
 
 use crate::cli::{
-    CommandLine, CreditsCommand, DevArgs, Global, KeyCommand, MemberCommand, RoleArg, SigningKeyCommand,
-    TenantCommand,
+    CommandLine, CreditsCommand, DevArgs, Global, KeyCommand, MemberCommand, PayoutCommand, RoleArg,
+    SigningKeyCommand, TenantCommand,
 };
 use crate::clock::SystemEnvironment;
 use crate::config::Config;
@@ -127,6 +127,7 @@ async fn dispatch(global: &Global, command: CommandLine) -> Result<ExitCode, Set
         CommandLine::Tenant(command) => administer(global, tenant_request(command)).await,
         CommandLine::Member(command) => administer(global, member_request(command)).await,
         CommandLine::Key(command) => administer(global, key_request(command)).await,
+        CommandLine::Payout(command) => administer(global, payout_request(command)).await,
         CommandLine::SigningKey(SigningKeyCommand::Rotate) => {
             administer(global, AdminRequest::SigningKeyRotate).await
         }
@@ -201,6 +202,27 @@ fn key_request(command: KeyCommand) -> AdminRequest {
         },
         KeyCommand::List { tenant } => AdminRequest::KeyList { tenant },
         KeyCommand::Revoke { tenant, id } => AdminRequest::KeyRevoke { tenant, key: id },
+    }
+}
+
+fn payout_request(command: PayoutCommand) -> AdminRequest {
+    match command {
+        PayoutCommand::List { tenant } => AdminRequest::PayoutList { tenant },
+        PayoutCommand::Begin { tenant, id } => AdminRequest::PayoutBegin { tenant, payout: id },
+        PayoutCommand::Settle {
+            tenant,
+            id,
+            reference,
+        } => AdminRequest::PayoutSettle {
+            tenant,
+            payout: id,
+            reference,
+        },
+        PayoutCommand::Fail { tenant, id, reason } => AdminRequest::PayoutFail {
+            tenant,
+            payout: id,
+            reason,
+        },
     }
 }
 

@@ -145,6 +145,7 @@ const MOVES: Demand = scope(Scope::CreditsMove);
 const CREDENTIALS: Demand = scope(Scope::CredentialsManage);
 const TOKENS: Demand = scope(Scope::TokensManage);
 const MEMBERS: Demand = scope(Scope::MembersManage);
+const PAYOUTS: Demand = scope(Scope::PayoutsManage);
 
 /// Every documented route.
 #[rustfmt::skip]
@@ -194,6 +195,16 @@ pub(crate) const TABLE: &[Rule] = &[
     get("/api/credits/tenants/me/auto-topup", READ),
     put("/api/credits/tenants/me/auto-topup", MOVES, Effect::Manage),
     post("/api/credits/processor/events", Demand::Signed, Effect::Manage),
+    // Payouts
+    get("/api/credits/payouts/account", PAYOUTS),
+    put("/api/credits/payouts/stablecoin", member(Scope::PayoutsManage), Effect::PayOut),
+    get("/api/credits/payouts", PAYOUTS),
+    post("/api/credits/payouts", guarded(Scope::PayoutsManage), Effect::PayOut),
+    get("/api/credits/payouts/{payoutId}", PAYOUTS),
+    post("/api/credits/payouts/{payoutId}/cancel", PAYOUTS, Effect::Manage),
+    post("/api/credits/connect/processor/start", member(Scope::PayoutsManage), Effect::PayOut),
+    get("/api/credits/connect/processor/status", PAYOUTS),
+    post("/api/credits/connect/processor/disconnect", administrator(Scope::PayoutsManage), Effect::Secure),
     // Webhooks
     get("/api/credits/webhooks/events", READ),
     get("/api/credits/webhooks/events/{eventId}", READ),
@@ -220,6 +231,10 @@ pub(crate) const PAGES: &[Rule] = &[
     post("/checkout/{session}/pay", Demand::Public, Effect::Manage),
     post("/checkout/{session}/decline", Demand::Public, Effect::Manage),
     get("/checkout/{session}/result", Demand::Public),
+    get("/connect/done", Demand::Public),
+    get("/connect/again", Demand::Public),
+    get("/connect/{account}", Demand::Public),
+    post("/connect/{account}", Demand::Public, Effect::Manage),
     get(crate::pages::STYLESHEET_PATH, Demand::Public),
     get(crate::pages::ICON_PATH, Demand::Public),
 ];

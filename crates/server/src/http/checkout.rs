@@ -27,7 +27,7 @@ fn origin(url: &str) -> Option<String> {
     Some(format!("{}://{}", uri.scheme_str()?, uri.authority()?))
 }
 
-fn page(status: StatusCode, html: String, leads_to: &[Option<&str>]) -> Response {
+pub(super) fn page(status: StatusCode, html: String, leads_to: &[Option<&str>]) -> Response {
     let mut response = (status, html).into_response();
     let origins: Vec<String> = leads_to.iter().flatten().filter_map(|url| origin(url)).collect();
     let policy = format!(
@@ -80,7 +80,7 @@ fn bonus(topup: &Topup, tenant: &Tenant) -> Option<BonusLine> {
 }
 
 /// The built-in processor, where it is the one in use; others have pages of their own.
-fn builtin(app: &App) -> Option<&Arc<BuiltinProcessor>> {
+pub(super) fn builtin(app: &App) -> Option<&Arc<BuiltinProcessor>> {
     app.service.builtin.as_ref()
 }
 

@@ -32,7 +32,7 @@ use super::caller::{call_context, payer, sees_cost};
 use super::openapi::{self, Errors};
 use super::problem::ApiError;
 use super::wrap::{panicked, wrap};
-use super::{checkout, end_users, header_params, tokens, topups, webhooks, workspace};
+use super::{checkout, connect, end_users, header_params, payouts, tokens, topups, webhooks, workspace};
 use crate::pages::{ICON_PATH, STYLESHEET_PATH};
 use crate::service::SetupError;
 
@@ -59,6 +59,7 @@ pub(super) fn documented() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(topups::refund))
         .routes(routes!(topups::get_auto, topups::put_auto))
         .routes(routes!(topups::processor_event))
+        .merge(payouts::routes())
         .merge(end_users::routes())
         .merge(tokens::routes())
         .merge(webhooks::routes())
@@ -85,6 +86,9 @@ pub(crate) fn router(app: &Arc<App>) -> Result<Router, SetupError> {
         .route("/checkout/{session}/pay", post(checkout::pay))
         .route("/checkout/{session}/decline", post(checkout::decline))
         .route("/checkout/{session}/result", get(checkout::result))
+        .route("/connect/done", get(connect::done))
+        .route("/connect/again", get(connect::again))
+        .route("/connect/{account}", get(connect::show).post(connect::connect))
         .route(STYLESHEET_PATH, get(checkout::stylesheet))
         .route(ICON_PATH, get(checkout::icon))
         .fallback(not_found)

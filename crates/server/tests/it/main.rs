@@ -45,6 +45,11 @@ mod listen;
 mod matrix;
 mod me_topups;
 mod money;
+mod payout_connections;
+#[cfg(feature = "failpoints")]
+mod payout_crashes;
+mod payout_faults;
+mod payouts;
 mod policies;
 mod processor_events;
 mod retention;

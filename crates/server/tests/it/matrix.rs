@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::harness::hooks::{ENDPOINTS, HOOK_EVENTS};
 use crate::harness::payments::{EVENTS, POOL_TOPUPS, TOPUPS};
+use crate::harness::payouts::PAYOUTS;
 use crate::harness::{CHAT, TOOL, chat};
 
 /// What a route demands.
@@ -49,6 +50,7 @@ pub fn rows() -> Vec<Row> {
     rows.extend(rows_of_topups());
     rows.extend(rows_of_webhooks());
     rows.extend(rows_of_workspaces());
+    rows.extend(rows_of_payouts());
     rows
 }
 
@@ -209,6 +211,37 @@ fn rows_of_topups() -> Vec<Row> {
         row(Method::GET, auto, auto, READ),
         row(Method::PUT, auto, auto, moves).sends(json!({ "enabled": false })),
         row(Method::POST, EVENTS, EVENTS, Access::Signed),
+    ]
+}
+
+fn rows_of_payouts() -> Vec<Row> {
+    const NOBODY: &str = "/api/credits/payouts/0190a0b0-0000-7000-8000-000000000000";
+    let manage = Access::Scope("payouts:manage");
+    let member = Access::MemberStepUp("payouts:manage");
+    let same = |method, route, access| row(method, route, route, access);
+    vec![
+        same(Method::GET, "/api/credits/payouts/account", manage),
+        same(Method::PUT, "/api/credits/payouts/stablecoin", member).sends(json!({
+            "address": "0x52908400098527886E0F7030069857D2E4169EE7", "network": "eip155:8453",
+        })),
+        same(Method::GET, PAYOUTS, manage),
+        // Nothing was earned.
+        same(Method::POST, PAYOUTS, Access::Guarded("payouts:manage")).gives(400),
+        row(Method::GET, "/api/credits/payouts/{payoutId}", NOBODY, manage).gives(404),
+        row(
+            Method::POST,
+            "/api/credits/payouts/{payoutId}/cancel",
+            "/api/credits/payouts/0190a0b0-0000-7000-8000-000000000000/cancel",
+            manage,
+        )
+        .gives(404),
+        same(Method::POST, "/api/credits/connect/processor/start", member),
+        same(Method::GET, "/api/credits/connect/processor/status", manage),
+        same(
+            Method::POST,
+            "/api/credits/connect/processor/disconnect",
+            Access::Administrator("payouts:manage"),
+        ),
     ]
 }
 

@@ -4,6 +4,7 @@
 
 mod directory;
 mod drifts;
+mod payouts;
 mod reads;
 mod topups;
 mod webhooks;
@@ -88,7 +89,9 @@ impl Ledger for MemoryStore {
             topups,
             auto_topups,
             tokens,
-            drift_windows
+            drift_windows,
+            payouts,
+            payout_settings
         );
         let outcome = apply(&mut state.books, &command)?;
         for transfer in &state.books.transfers {
@@ -247,6 +250,10 @@ impl Upkeep for MemoryStore {
         topups
             .filter(|((of, _), _)| *of == tenant)
             .for_each(|(_, topup)| auditor.topup(tenant, topup));
+        let payouts = state.books.payouts.iter();
+        payouts
+            .filter(|((of, _), _)| *of == tenant)
+            .for_each(|(_, payout)| auditor.payout(payout));
         let mut accounts: Vec<_> = state
             .books
             .accounts

@@ -24,6 +24,7 @@ mod endings;
 mod faults;
 mod money_in;
 mod notes;
+mod payouts;
 mod reads;
 mod retirement;
 mod text;
@@ -111,6 +112,12 @@ contract! {
             unsettled_topups_are_listed_until_nothing_can_come,
             automatic_topups_keep_their_choice_and_their_count,
             a_payment_told_fifty_times_is_credited_once;
+        payouts:
+            a_payout_comes_back_as_it_was_answered,
+            a_connection_comes_and_goes,
+            payouts_are_paged_summed_and_found_while_open,
+            payouts_at_once_never_overdraw_the_margin,
+            disconnecting_and_opening_take_turns;
         tokens:
             a_token_comes_back_as_it_was_minted,
             a_hundred_holds_race_for_a_tokens_ceiling,
@@ -148,6 +155,8 @@ contract! {
             a_command_that_is_repeated_is_noted_once,
             a_command_whose_note_cannot_be_written_does_nothing,
             a_row_that_cannot_be_read_disturbs_no_neighbour;
+        payouts:
+            the_audit_finds_a_payout_that_was_tampered_with;
         webhooks:
             an_event_reaches_the_endpoints_that_want_it,
             a_failed_attempt_is_followed_by_another,

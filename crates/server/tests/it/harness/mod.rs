@@ -5,6 +5,7 @@ mod config;
 mod database;
 pub mod hooks;
 pub mod payments;
+pub mod payouts;
 pub mod people;
 mod raw;
 mod service;
