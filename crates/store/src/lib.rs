@@ -8,8 +8,10 @@ mod catalogue;
 mod directory;
 mod drifts;
 mod error;
+mod invitations;
 mod memory;
 mod migrate;
+mod people;
 mod postgres;
 mod records;
 mod rows;
@@ -22,7 +24,9 @@ mod upkeep;
 mod webhooks;
 
 pub use error::{StoreError, SubmitError};
+pub use invitations::{Acceptance, Accepted, Invitation, Invitations};
 pub use memory::MemoryStore;
+pub use people::{Attempt, BackOff, Credentials, Enrolled, People, Person};
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use records::{
     ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, KeyPricing,

@@ -18,6 +18,8 @@ use turnpike_core::time::{Day, Timestamp};
 use uuid::Uuid;
 
 use crate::error::{StoreError, SubmitError};
+use crate::invitations::Invitations;
+use crate::people::People;
 use crate::records::{
     ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, Member,
     OpenCalls, PriceRow, SigningKeyRow, Tenant, TenantSettings, TopupFilter, UsageFilter, UsageGroup,
@@ -368,6 +370,8 @@ pub trait Store:
     + Calls
     + Statements
     + Directory
+    + Invitations
+    + People
     + Topups
     + Drifts
     + WebhookEndpoints
@@ -382,6 +386,8 @@ impl<T> Store for T where
         + Calls
         + Statements
         + Directory
+        + Invitations
+        + People
         + Topups
         + Drifts
         + WebhookEndpoints

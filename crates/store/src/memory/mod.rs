@@ -4,6 +4,8 @@
 
 mod directory;
 mod drifts;
+mod invitations;
+mod people;
 mod reads;
 mod topups;
 mod webhooks;
@@ -20,6 +22,7 @@ use turnpike_core::ledger::{Books, Command, Hold, Needs, Outcome, Transfer, appl
 use turnpike_core::time::Timestamp;
 
 use crate::error::{StoreError, SubmitError};
+use crate::invitations::Invitation;
 use crate::records::{ApiKey, AuditRow, DriftRow, EventRow, Member, PriceRow, SigningKeyRow, Tenant};
 use crate::traits::{Catalogue, Ledger, Upkeep};
 
@@ -44,6 +47,8 @@ struct State {
     processor_refs: BTreeMap<String, (TenantId, TopupId)>,
     signing_keys: Vec<SigningKeyRow>,
     drift_imports: drifts::Imports,
+    invitations: Vec<Invitation>,
+    people: people::Table,
 }
 
 impl MemoryStore {
