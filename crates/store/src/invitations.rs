@@ -209,10 +209,7 @@ impl<S: Sql> Invitations for S {
 
     async fn replace_invitations(&self, invitation: &Invitation, audit: &AuditRow) -> Result<(), StoreError> {
         let mut params = tenant_params(invitation.tenant);
-        params.extend(params![
-            &*invitation.created_by,
-            invitation.created_at.millis()
-        ]);
+        params.extend(params![&*invitation.created_by, invitation.created_at.millis()]);
         let take_back = Statement::new(
             format!(
                 "UPDATE invitations SET revoked_at = $4

@@ -39,11 +39,7 @@ impl People for MemoryStore {
 
     async fn find_person(&self, subject: &str) -> Result<Option<Person>, StoreError> {
         let state = self.state();
-        Ok(state
-            .people
-            .people
-            .get(subject)
-            .map(|entry| entry.person.clone()))
+        Ok(state.people.people.get(subject).map(|entry| entry.person.clone()))
     }
 
     async fn find_login(&self, login_key: &str) -> Result<Option<Person>, StoreError> {
@@ -204,8 +200,7 @@ impl People for MemoryStore {
     ) -> Result<bool, StoreError> {
         let mut state = self.state();
         let entry = state.people.people.get_mut(&person.subject);
-        let is_open =
-            |entry: &&mut Entry| matches!(&entry.reset, Some((known, until)) if known == hash && *until > now);
+        let is_open = |entry: &&mut Entry| matches!(&entry.reset, Some((known, until)) if known == hash && *until > now);
         let Some(entry) = entry.filter(is_open) else {
             return Ok(false);
         };
