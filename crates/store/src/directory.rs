@@ -11,6 +11,7 @@ use turnpike_core::ledger::{Account, AccountKind, TenantStatus, transfer};
 use turnpike_core::money::{CreditsPerDollar, Micros};
 use turnpike_core::time::Timestamp;
 
+use crate::audit_log::audit_row;
 use crate::error::StoreError;
 use crate::records::{ApiKey, AuditRow, EndUserFilter, Member, SigningKeyRow, Tenant, TenantSettings};
 use crate::rows::{self, ACCOUNT_COLUMNS, END_USER_COLUMNS, END_USER_WIDTH, TOKEN_COLUMNS, tenant_params};
@@ -73,25 +74,6 @@ fn key(row: &Row) -> Result<ApiKey, StoreError> {
         last_used_at: rows::opt_instant(row, 12)?,
         revoked_at: rows::opt_instant(row, 13)?,
     })
-}
-
-pub(crate) fn audit_row(audit: &AuditRow) -> Statement {
-    Statement::new(
-        "INSERT INTO audit_log (bucket, tenant_id, id, at, actor, action, target, before_json, after_json, origin)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-        params![
-            audit.tenant.bucket(),
-            audit.tenant.0,
-            audit.id,
-            audit.at.millis(),
-            &*audit.actor,
-            audit.action,
-            &*audit.target,
-            audit.before.as_deref(),
-            audit.after.as_deref(),
-            &*audit.origin,
-        ],
-    )
 }
 
 fn touched(counts: &[u64]) -> bool {

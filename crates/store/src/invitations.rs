@@ -8,7 +8,7 @@ use turnpike_core::ids::TenantId;
 use turnpike_core::time::Timestamp;
 use uuid::Uuid;
 
-use crate::directory::audit_row;
+use crate::audit_log::audit_row;
 use crate::error::StoreError;
 use crate::records::AuditRow;
 use crate::rows::{self, tenant_params};
@@ -134,8 +134,9 @@ fn id_params(tenant: TenantId, id: Uuid) -> Vec<Param> {
     params
 }
 
-/// Adds the rows of `invitation` while the workspace has fewer than `most` open ones.
-fn insert(invitation: &Invitation, most: u32) -> [Statement; 3] {
+/// Adds the rows of `invitation` while the workspace has fewer than `most` open ones. The audit row beside them makes two
+/// of these count one after the other.
+fn insert(invitation: &Invitation, most: u32) -> [Statement; 2] {
     let mut params = id_params(invitation.tenant, invitation.id);
     params.extend(params![
         invitation.created_at.millis(),
@@ -160,12 +161,7 @@ fn insert(invitation: &Invitation, most: u32) -> [Statement; 3] {
         "INSERT INTO invitation_hashes (hash, tenant_id, invitation_id) VALUES ($1, $2, $3)",
         params![&invitation.hash[..], invitation.tenant.0, invitation.id],
     );
-    // Two of these count one after the other.
-    let hold = Statement::new(
-        "UPDATE tenants SET name = name WHERE bucket = $1 AND tenant_id = $2",
-        tenant_params(invitation.tenant),
-    );
-    [hold.required(), row.required(), lookup]
+    [row.required(), lookup]
 }
 
 /// Makes a membership of an invitation: all of it or nothing.

@@ -3,6 +3,7 @@
 //! SQLite and PostgreSQL stand behind the same traits, one per group of rows that belong together, and an
 //! in-memory ledger serves tests. A store keeps rows; every rule about money is `turnpike_core::ledger::apply`.
 
+mod audit_log;
 mod calls;
 mod catalogue;
 mod directory;
@@ -23,6 +24,7 @@ mod traits;
 mod upkeep;
 mod webhooks;
 
+pub use audit_log::{AuditFilter, AuditLog, AuditRecord};
 pub use error::{StoreError, SubmitError};
 pub use invitations::{Acceptance, Accepted, Invitation, Invitations};
 pub use memory::MemoryStore;

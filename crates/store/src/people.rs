@@ -6,7 +6,7 @@
 use async_trait::async_trait;
 use turnpike_core::time::Timestamp;
 
-use crate::directory::audit_row;
+use crate::audit_log::audit_row;
 use crate::error::StoreError;
 use crate::invitations::{Acceptance, accept};
 use crate::records::AuditRow;
@@ -162,6 +162,24 @@ fn recovery_codes(subject: &str, codes: &[[u8; 32]]) -> Vec<Statement> {
     statements
 }
 
+/// Writes a change of a person, noted in the log of each of the person's workspaces: a transaction appends to one log, so
+/// the first is written with the change and the others after it. `false` = nothing happened.
+async fn noted<S: Sql + ?Sized>(
+    store: &S,
+    mut statements: Vec<Statement>,
+    audits: &[AuditRow],
+) -> Result<bool, StoreError> {
+    let mut rows = audits.iter().map(audit_row);
+    statements.extend(rows.next());
+    if store.write_beside(statements).await?.is_none() {
+        return Ok(false);
+    }
+    for row in rows {
+        store.write_beside(vec![row]).await?;
+    }
+    Ok(true)
+}
+
 /// The wait after one more failure, as SQL over the failures so far.
 fn back_off_sql(back_off: &BackOff) -> String {
     let case = |(failures, wait_ms)| format!("WHEN a.failures <= {failures} THEN {wait_ms}");
@@ -257,9 +275,8 @@ impl<S: Sql> People for S {
         codes: &[[u8; 32]],
         audits: &[AuditRow],
     ) -> Result<(), StoreError> {
-        let mut statements = recovery_codes(subject, codes);
-        statements.extend(audits.iter().map(audit_row));
-        self.write_beside(statements).await.map(drop)
+        let statements = recovery_codes(subject, codes);
+        noted(self, statements, audits).await.map(drop)
     }
 
     async fn take_attempt(
@@ -328,9 +345,7 @@ impl<S: Sql> People for S {
             "UPDATE people SET reset_hash = $2, reset_expires_at = $3, sessions_after = $4 WHERE subject = $1",
             params![subject, &hash[..], expires_at.millis(), at.millis()],
         );
-        let mut statements = vec![open.required()];
-        statements.extend(audits.iter().map(audit_row));
-        Ok(self.write_beside(statements).await?.is_some())
+        noted(self, vec![open.required()], audits).await
     }
 
     async fn find_reset(&self, hash: &[u8; 32], now: Timestamp) -> Result<Option<Person>, StoreError> {
@@ -362,7 +377,6 @@ impl<S: Sql> People for S {
         );
         let mut statements = vec![replace.required()];
         statements.extend(recovery_codes(&person.subject, recovery));
-        statements.extend(audits.iter().map(audit_row));
-        Ok(self.write_beside(statements).await?.is_some())
+        noted(self, statements, audits).await
     }
 }

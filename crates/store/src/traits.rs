@@ -17,6 +17,7 @@ use turnpike_core::money::Micros;
 use turnpike_core::time::{Day, Timestamp};
 use uuid::Uuid;
 
+use crate::audit_log::{AuditLog, AuditRecord};
 use crate::error::{StoreError, SubmitError};
 use crate::invitations::Invitations;
 use crate::people::People;
@@ -73,7 +74,7 @@ pub trait Statements: Send + Sync {
         group: UsageGroup,
         filter: &UsageFilter,
     ) -> Result<Vec<UsageRow>, StoreError>;
-    /// Streams every transfer, call or event of a tenant out of one snapshot, oldest first, into `sink`;
+    /// Streams every transfer, call, event or audit row of a tenant out of one snapshot, oldest first, into `sink`;
     /// ends early when `sink` says no.
     async fn scan(&self, tenant: TenantId, scan: &mut Scan<'_>) -> Result<(), StoreError>;
 }
@@ -86,6 +87,8 @@ pub enum Scan<'a> {
     Calls(&'a mut (dyn FnMut(Hold) -> bool + Send)),
     /// Events.
     Events(&'a mut (dyn FnMut(EventRow) -> bool + Send)),
+    /// The audit log.
+    Audit(&'a mut (dyn FnMut(AuditRecord) -> bool + Send)),
 }
 
 /// Workspaces, members, keys, end users. Every change writes its audit row in the same transaction.
@@ -367,6 +370,7 @@ pub trait Upkeep: Send + Sync {
 /// Everything, for `Arc<dyn Store>`.
 pub trait Store:
     Ledger
+    + AuditLog
     + Calls
     + Statements
     + Directory
@@ -383,6 +387,7 @@ pub trait Store:
 }
 impl<T> Store for T where
     T: Ledger
+        + AuditLog
         + Calls
         + Statements
         + Directory

@@ -24,7 +24,7 @@ impl Directory for MemoryStore {
         head.status = tenant.status;
         state.books.tenants.load(tenant.id, Some(head));
         state.tenants.insert(tenant.id, tenant.clone());
-        state.audit_log.push(audit.clone());
+        state.append(audit);
         Ok(())
     }
 
@@ -53,7 +53,7 @@ impl Directory for MemoryStore {
             head.status = status;
             state.books.tenants.load(id, Some(head));
         }
-        state.audit_log.push(audit.clone());
+        state.append(audit);
         Ok(true)
     }
 
@@ -72,7 +72,7 @@ impl Directory for MemoryStore {
             head.low_balance = settings.low_balance.thresholds();
             state.books.tenants.load(id, Some(head));
         }
-        state.audit_log.push(audit.clone());
+        state.append(audit);
         Ok(true)
     }
 
@@ -80,7 +80,7 @@ impl Directory for MemoryStore {
         let mut state = self.state();
         let key = (member.tenant, member.subject.clone());
         state.members.entry(key).or_insert_with(|| member.clone()).role = member.role;
-        state.audit_log.push(audit.clone());
+        state.append(audit);
         Ok(())
     }
 
@@ -93,7 +93,7 @@ impl Directory for MemoryStore {
         let mut state = self.state();
         let removed = state.members.remove(&(tenant, subject.to_owned())).is_some();
         if removed {
-            state.audit_log.push(audit.clone());
+            state.append(audit);
         }
         Ok(removed)
     }
@@ -128,7 +128,7 @@ impl Directory for MemoryStore {
             return Err(StoreError::AlreadyExists);
         }
         state.keys.insert((key.tenant, key.id), key.clone());
-        state.audit_log.push(audit.clone());
+        state.append(audit);
         Ok(())
     }
 
@@ -165,7 +165,7 @@ impl Directory for MemoryStore {
             Some(key) if key.revoked_at.is_none() => key.revoked_at = Some(at),
             Some(_) | None => return Ok(false),
         }
-        state.audit_log.push(audit.clone());
+        state.append(audit);
         Ok(true)
     }
 
