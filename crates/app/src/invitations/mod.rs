@@ -74,7 +74,6 @@ impl InvitationDesk {
     /// # Errors
     /// `VALIDATION_ERROR`, `SCOPE_ESCALATION`, `FORBIDDEN_ROLE`, `ALREADY_EXISTS` when too many are open.
     pub async fn create(&self, actor: &Actor, raw: &[u8]) -> Result<Value, AppError> {
-        require_active(&actor.tenant)?;
         let new = NewInvitation::parse(raw)?;
         may_give(actor, new.role)?;
         let invited = self.draw(
@@ -86,7 +85,12 @@ impl InvitationDesk {
                 made_by: actor.label(),
             },
         );
-        let audit = self.audit(&invited.invitation, "invitation.create", actor.label(), "api");
+        let audit = self.audit(
+            &invited.invitation,
+            "invitation.create",
+            actor.label(),
+            &actor.origin,
+        );
         let store = &self.store;
         if !store
             .insert_invitation(&invited.invitation, MAX_OPEN, &audit)
@@ -185,13 +189,12 @@ impl InvitationDesk {
     /// # Errors
     /// `NOT_FOUND` when there is none that is open.
     pub async fn revoke(&self, actor: &Actor, id: &str) -> Result<Value, AppError> {
-        require_active(&actor.tenant)?;
         let missing = || AppError::new(ErrorCode::NotFound, "there is no such invitation that is open");
         let id: Uuid = id.parse().map_err(|_no_uuid| missing())?;
         let (tenant, now) = (actor.tenant.id, self.environment.now());
         let found = self.store.find_invitation(tenant, id).await?;
         let mut invitation = found.ok_or_else(missing)?;
-        let mut audit = self.audit(&invitation, "invitation.revoke", actor.label(), "api");
+        let mut audit = self.audit(&invitation, "invitation.revoke", actor.label(), &actor.origin);
         audit.before = audit.after.take();
         if !self.store.revoke_invitation(tenant, id, now, &audit).await? {
             return Err(missing());

@@ -10,10 +10,14 @@ mod checkout;
 mod cors;
 mod end_users;
 mod header_params;
+mod identity;
+mod invitations;
 mod names;
 mod openapi;
+mod page_session;
 mod problem;
 mod routes;
+mod schemas_invitations;
 mod schemas_topups;
 mod schemas_users;
 mod schemas_webhooks;
@@ -23,6 +27,7 @@ mod topups;
 mod webhooks;
 mod wrap;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -42,6 +47,8 @@ pub(crate) struct App {
     pub(crate) service: Service,
     pub(crate) names: HeaderNames,
     pub(crate) sessions: SessionVerifier,
+    /// The data directory.
+    pub(crate) data: PathBuf,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) draining: AtomicBool,
     pub(crate) origins: Origins,

@@ -32,7 +32,7 @@ use super::caller::{call_context, payer, sees_cost};
 use super::openapi::{self, Errors};
 use super::problem::ApiError;
 use super::wrap::{panicked, wrap};
-use super::{checkout, end_users, header_params, tokens, topups, webhooks};
+use super::{checkout, end_users, header_params, identity, invitations, tokens, topups, webhooks};
 use crate::pages::{ICON_PATH, STYLESHEET_PATH};
 use crate::service::SetupError;
 
@@ -60,6 +60,7 @@ pub(super) fn documented() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(topups::get_auto, topups::put_auto))
         .routes(routes!(topups::processor_event))
         .merge(end_users::routes())
+        .merge(invitations::routes())
         .merge(tokens::routes())
         .merge(webhooks::routes())
         .routes(routes!(openapi_json))
@@ -86,6 +87,7 @@ pub(crate) fn router(app: &Arc<App>) -> Result<Router, SetupError> {
         .route("/checkout/{session}/result", get(checkout::result))
         .route(STYLESHEET_PATH, get(checkout::stylesheet))
         .route(ICON_PATH, get(checkout::icon))
+        .merge(identity::pages(app))
         .fallback(not_found)
         .layer(axum::middleware::from_fn_with_state(app.clone(), admit))
         .layer(CatchPanicLayer::custom(panicked))

@@ -8,6 +8,7 @@
 //! Routes, headers and the state of a session are left to others.
 
 mod checkout;
+pub(crate) mod identity;
 mod result;
 #[cfg(test)]
 mod tests;

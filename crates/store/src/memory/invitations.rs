@@ -31,7 +31,7 @@ impl State {
             created_at: acceptance.at,
         };
         self.members.insert(key, member);
-        self.audit_log.push(acceptance.audit.clone());
+        self.append(&acceptance.audit);
         Accepted::Joined
     }
 }
@@ -53,7 +53,7 @@ impl Invitations for MemoryStore {
             return Ok(false);
         }
         state.invitations.push(invitation.clone());
-        state.audit_log.push(audit.clone());
+        state.append(audit);
         Ok(true)
     }
 
@@ -66,7 +66,7 @@ impl Invitations for MemoryStore {
             }
         }
         state.invitations.push(invitation.clone());
-        state.audit_log.push(audit.clone());
+        state.append(audit);
         Ok(())
     }
 
@@ -117,7 +117,7 @@ impl Invitations for MemoryStore {
             return Ok(false);
         };
         found.revoked_at = Some(at);
-        state.audit_log.push(audit.clone());
+        state.append(audit);
         Ok(true)
     }
 

@@ -120,7 +120,9 @@ impl People for MemoryStore {
         if let Some(entry) = state.people.people.get_mut(subject) {
             entry.recovery = unused(codes);
         }
-        state.audit_log.extend_from_slice(audits);
+        for audit in audits {
+            state.append(audit);
+        }
         Ok(())
     }
 
@@ -178,7 +180,9 @@ impl People for MemoryStore {
         };
         entry.reset = Some((*hash, expires_at));
         entry.person.sessions_after = at;
-        state.audit_log.extend_from_slice(audits);
+        for audit in audits {
+            state.append(audit);
+        }
         Ok(true)
     }
 
@@ -207,7 +211,9 @@ impl People for MemoryStore {
         entry.reset = None;
         entry.person.credentials = person.credentials.clone();
         entry.recovery = unused(recovery);
-        state.audit_log.extend_from_slice(audits);
+        for audit in audits {
+            state.append(audit);
+        }
         Ok(true)
     }
 }
