@@ -106,11 +106,12 @@ fn refused(error: &AppError, html: String) -> Response {
 
 /// A page of its own for what ends here.
 fn failed(error: &AppError) -> Response {
-    let heading = match error.code {
-        ErrorCode::NotFound => "This link does not work",
-        ErrorCode::AlreadyExists => "Nothing to do",
-        ErrorCode::ValidationError => "Not accepted",
-        _ => "This did not work",
+    let heading = if error.code == ErrorCode::NotFound {
+        "This link does not work"
+    } else if error.code == ErrorCode::AlreadyExists {
+        "Nothing to do"
+    } else {
+        "This did not work"
     };
     let html = views::message(heading, &views::sentence(&error.message), Some((HOME, "Go on")));
     refused(error, html)

@@ -105,7 +105,6 @@ pub(super) struct Invited {
     /// What its bearer accepts it with.
     token: String,
     /// The page where its bearer joins; null when another identity provider signs people in.
-    #[schema(format = Uri)]
     url: Option<String>,
 }
 

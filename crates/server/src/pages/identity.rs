@@ -195,14 +195,16 @@ fn qr_code(text: &str) -> Result<Markup, AppError> {
         QrCode::with_error_correction_level(text, EcLevel::M).map_err(|error| AppError::internal(&error))?;
     let width = code.width();
     let colors = code.to_colors();
-    let mut path = String::new();
-    for (y, row) in colors.chunks(width).enumerate() {
-        for (x, color) in row.iter().enumerate() {
-            if *color == Color::Dark {
-                path += &format!("M{} {}h1v1h-1z", x + QUIET, y + QUIET);
-            }
-        }
-    }
+    let square = |index: usize| {
+        let (x, y) = (index.checked_rem(width)?, index.checked_div(width)?);
+        Some(format!("M{} {}h1v1h-1z", x + QUIET, y + QUIET))
+    };
+    let dark = colors
+        .iter()
+        .enumerate()
+        .filter(|(_, color)| **color == Color::Dark);
+    let path: Vec<String> = dark.filter_map(|(index, _)| square(index)).collect();
+    let path = path.concat();
     let side = width + 2 * QUIET;
     Ok(html! {
         svg viewBox={ "0 0 " (side) " " (side) } role="img" aria-label="QR code of the secret" shape-rendering="crispEdges" {

@@ -21,6 +21,8 @@ enum Access {
     Calling,
     /// A scope, held by a key or by a member's role.
     Scope(&'static str),
+    /// A dashboard session, of a member or not.
+    Person,
     /// An end user's token with a scope.
     EndUser(&'static str),
     /// A dashboard session of an owner or admin with a fresh second factor.
@@ -109,6 +111,27 @@ fn rows_of_calls() -> Vec<Row> {
             "/api/credits/tenants/me/settings",
             Access::Scope("tenant:write"),
         ),
+        same(
+            Method::GET,
+            "/api/credits/tenants/me/invitations",
+            Access::Scope("members:manage"),
+        ),
+        same(
+            Method::POST,
+            "/api/credits/tenants/me/invitations",
+            Access::Scope("members:manage"),
+        )
+        .gives(400),
+        row(
+            Method::DELETE,
+            "/api/credits/tenants/me/invitations/{invitationId}",
+            "/api/credits/tenants/me/invitations/0190a0b0-0000-7000-8000-000000000000",
+            Access::Scope("members:manage"),
+        )
+        .gives(404),
+        same(Method::POST, "/api/credits/invitations/accept", Access::Person)
+            .sends(json!({ "token": "unknown" }))
+            .gives(404),
         same(Method::GET, "/openapi.json", Access::Public),
         same(Method::GET, "/llms.txt", Access::Public),
         same(Method::GET, "/.well-known/jwks.json", Access::Public),
@@ -406,15 +429,31 @@ async fn every_route_demands_what_its_row_says(store: Store) {
             garbage.header("www-authenticate"),
             Some("Bearer error=\"invalid_token\"")
         );
-        ask(&site.client, row, Some(&stranger))
-            .await
-            .refused(403, "TENANT_NOT_MEMBER");
+        let stranger = ask(&site.client, row, Some(&stranger)).await;
+        if row.access == Access::Person {
+            let_in(row, &stranger, "stranger");
+        } else {
+            stranger.refused(403, "TENANT_NOT_MEMBER");
+        }
         let keys_and_members = single
             .values()
             .chain([&bare, &sandbox, &publishable])
             .chain(members.iter().map(|(_, _, token)| token));
         match row.access {
             Access::Public | Access::Signed => {}
+            Access::Person => {
+                for credential in single
+                    .values()
+                    .chain([&bare, &sandbox, &publishable])
+                    .chain(tokens.values())
+                {
+                    let refused = ask(&site.client, row, Some(credential)).await;
+                    refused.refused(403, "CREDENTIAL_KIND_NOT_ALLOWED");
+                }
+                for (role, _, token) in &members {
+                    let_in(row, &ask(&site.client, row, Some(token)).await, role);
+                }
+            }
             Access::EndUser(needed) => {
                 for (scope, token) in &tokens {
                     let reply = ask(&site.client, row, Some(token)).await;
