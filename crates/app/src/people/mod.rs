@@ -10,6 +10,8 @@ mod login;
 mod password;
 mod resets;
 mod second_factor;
+#[cfg(test)]
+mod tests;
 mod ticket;
 
 use std::sync::Arc;
