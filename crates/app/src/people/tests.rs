@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use turnpike_store::MemoryStore;
+use turnpike_store::{Directory as _, MemoryStore};
 use uuid::Uuid;
 
 use super::*;
