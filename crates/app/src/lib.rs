@@ -4,6 +4,7 @@
 //! [`Environment`], money moves only by commands to the store.
 
 pub mod admin;
+pub mod audit;
 pub mod auth;
 pub mod calls;
 mod chat;
@@ -31,6 +32,7 @@ pub mod tokens;
 mod tools;
 pub mod topups;
 pub mod webhooks;
+pub mod workspaces;
 
 pub use auth::{Actor, ActorCredential, Authenticator};
 pub use calls::CallDesk;
@@ -42,3 +44,4 @@ pub use environment::{AppSettings, Environment};
 pub use error::AppError;
 pub use invitations::InvitationDesk;
 pub use people::PeopleDesk;
+pub use workspaces::WorkspaceDesk;

@@ -14,13 +14,14 @@ use sha2::{Digest as _, Sha256};
 use turnpike_core::access::{Role, Scope};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::TenantId;
+use turnpike_core::ledger::TenantStatus;
 use turnpike_core::time::Timestamp;
 use turnpike_store::{Acceptance, Accepted, AuditRow, Invitation, Store, Tenant};
 use uuid::Uuid;
 
 pub use self::request::DEFAULT_LIFETIME_SECS;
 use self::request::{NewInvitation, token_of};
-use crate::auth::{Actor, ActorCredential, require_active};
+use crate::auth::{Actor, ActorCredential};
 use crate::environment::Environment;
 use crate::error::AppError;
 
@@ -244,8 +245,13 @@ impl InvitationDesk {
         let invitation = found.filter(|found| found.is_open(now)).ok_or_else(not_open)?;
         let tenant = self.store.find_tenant(invitation.tenant).await?;
         let tenant = tenant.ok_or_else(not_open)?;
-        require_active(&tenant)?;
-        Ok((invitation, tenant))
+        match tenant.status {
+            TenantStatus::Active | TenantStatus::Frozen => Ok((invitation, tenant)),
+            status @ (TenantStatus::Suspended | TenantStatus::Closed) => Err(AppError::new(
+                ErrorCode::TenantSuspended,
+                format!("the workspace is {status}"),
+            )),
+        }
     }
 
     /// What the store is told when `subject` accepts.

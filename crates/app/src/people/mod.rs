@@ -211,16 +211,9 @@ impl PeopleDesk {
         let Some(person) = self.store.find_person(subject).await? else {
             return Ok(None);
         };
-        let mut workspaces = Vec::new();
-        for member in self.store.list_memberships(subject).await? {
-            if let Some(tenant) = self.store.find_tenant(member.tenant).await? {
-                workspaces.push((member, tenant));
-            }
-        }
-        workspaces.sort_by(|(_, a), (_, b)| (&a.name, a.id).cmp(&(&b.name, b.id)));
         Ok(Some(Profile {
             login: person.login,
-            workspaces,
+            workspaces: self.store.list_memberships(subject).await?,
             recovery_codes: self.store.count_recovery_codes(subject).await?,
         }))
     }
@@ -311,7 +304,7 @@ impl PeopleDesk {
         actor: &str,
         origin: &str,
     ) -> Result<Vec<AuditRow>, AppError> {
-        let row = |member: &Member| AuditRow {
+        let row = |(member, _): &(Member, Tenant)| AuditRow {
             id: self.environment.new_id(),
             tenant: member.tenant,
             at: self.environment.now(),
