@@ -271,7 +271,7 @@ pub(crate) async fn sessions_end_and_a_reset_is_used_once(world: &World) {
             .is_none()
     );
     let mut anew = world.store.find_reset(&hash(61), NOW).await.unwrap().unwrap();
-    anew.credentials.password = "$argon2id$anew".to_owned();
+    "$argon2id$anew".clone_into(&mut anew.credentials.password);
     anew.credentials.totp_step = 5;
     let mut tries = tokio::task::JoinSet::new();
     for _ in 0..20 {
@@ -398,14 +398,14 @@ pub(crate) async fn invitations_are_bounded_paged_and_replaced(world: &World) {
     assert_eq!(page, all[2..4]);
 
     let mut first = invitation(tenant, 40);
-    first.created_by = "first start".to_owned();
+    "first start".clone_into(&mut first.created_by);
     world
         .store
         .replace_invitations(&first, &audit_row(tenant))
         .await
         .unwrap();
     let mut second = invitation(tenant, 41);
-    second.created_by = "first start".to_owned();
+    "first start".clone_into(&mut second.created_by);
     second.created_at = at(5);
     world
         .store
