@@ -20,6 +20,7 @@ use crate::drift::{DriftDesk, ImportedCosts};
 use crate::environment::Environment;
 use crate::error::AppError;
 use crate::payouts::OperatorPayouts;
+use crate::people::PeopleDesk;
 use crate::tokens::KeyVault;
 use crate::workspaces::{action, checked_subject, member_view};
 
@@ -68,6 +69,18 @@ pub enum AdminRequest {
         tenant: TenantId,
         /// The identity provider's subject.
         subject: String,
+    },
+    /// Makes an invitation.
+    MemberInvite {
+        /// The workspace.
+        tenant: TenantId,
+        /// What who accepts may do.
+        role: Role,
+    },
+    /// Lets a person of the built-in identity choose password and second factor anew.
+    MemberReset {
+        /// What the person signs in with.
+        login: String,
     },
     /// Adds a key.
     KeyCreate {
@@ -161,11 +174,12 @@ pub struct AdminDesk {
     brand: Arc<str>,
     vault: Arc<KeyVault>,
     drift: Arc<DriftDesk>,
+    people: Arc<PeopleDesk>,
 }
 
 impl AdminDesk {
     /// A desk over `store`; keys begin with `brand` and are hashed under `pepper`, tokens are signed by `vault`,
-    /// invoices are compared by `drift`.
+    /// invoices are compared by `drift`, people let in by `people`.
     pub const fn new(
         store: Arc<dyn Store>,
         environment: Arc<dyn Environment>,
@@ -173,6 +187,7 @@ impl AdminDesk {
         brand: Arc<str>,
         vault: Arc<KeyVault>,
         drift: Arc<DriftDesk>,
+        people: Arc<PeopleDesk>,
     ) -> Self {
         Self {
             store,
@@ -181,6 +196,7 @@ impl AdminDesk {
             brand,
             vault,
             drift,
+            people,
         }
     }
 
@@ -228,6 +244,10 @@ impl AdminDesk {
             AdminRequest::MemberRemove { tenant, subject } => {
                 self.change_member(tenant, &subject, None, origin).await
             }
+            AdminRequest::MemberInvite { tenant, role } => {
+                self.people.invitations.invite(tenant, role, origin).await
+            }
+            AdminRequest::MemberReset { login } => self.people.reset(&login, origin).await,
             AdminRequest::KeyCreate {
                 tenant,
                 name,

@@ -17,7 +17,8 @@ use turnpike_app::tokens::{KeyVault, VaultSettings};
 use turnpike_app::topups::{TopupDesk, TopupSettings};
 use turnpike_app::webhooks::{Dispatcher, SecretBox, WebhookDesk, WebhookParts};
 use turnpike_app::{
-    AppSettings, Authenticator, CallDesk, DriftDesk, EndUserDesk, Engine, Environment, WorkspaceDesk,
+    AppSettings, Authenticator, CallDesk, DriftDesk, EndUserDesk, Engine, Environment, PeopleDesk,
+    WorkspaceDesk,
 };
 use turnpike_core::access::KeyPepper;
 use turnpike_store::{PostgresOptions, PostgresStore, PriceRow, SqliteOptions, SqliteStore, Store};
@@ -26,7 +27,9 @@ use turnpike_upstream::webhook::{WebhookSender, WebhookSettings as SenderSetting
 use turnpike_upstream::{BoundedResolver, Provider, ProviderSettings, Secret};
 
 use crate::clock::SystemEnvironment;
-use crate::config::{Config, ConfigError, ModelConfig, ProcessorKind, ProviderConfig, StoreConfig};
+use crate::config::{
+    Config, ConfigError, IdentityMode, ModelConfig, ProcessorKind, ProviderConfig, StoreConfig,
+};
 
 /// Why the service cannot be put together.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +73,8 @@ pub(crate) struct Service {
     pub(crate) reader: Reader,
     pub(crate) end_users: EndUserDesk,
     pub(crate) admin: AdminDesk,
+    /// The built-in identity, and invitations whoever signs people in.
+    pub(crate) people: Arc<PeopleDesk>,
     pub(crate) workspaces: WorkspaceDesk,
     pub(crate) audit: AuditReader,
     pub(crate) authenticator: Authenticator,
@@ -150,6 +155,7 @@ impl Service {
             environment.clone(),
         )?);
         let drift = drift_desk(&config, store.clone(), environment.clone());
+        let people = people(&config, &pepper, store.clone(), environment.clone())?;
         let mints = config.limits.token_mints_per_minute;
         let engine = Arc::new(Engine::new(store.clone(), environment.clone(), settings));
         Ok(Self {
@@ -165,7 +171,9 @@ impl Service {
                 brand.clone(),
                 vault.clone(),
                 drift.clone(),
+                people.clone(),
             ),
+            people,
             drift,
             authenticator: Authenticator::new(store.clone(), pepper, brand, vault.clone()),
             vault,
@@ -294,6 +302,24 @@ pub(crate) fn drift_desk(
     environment: Arc<dyn Environment>,
 ) -> Arc<DriftDesk> {
     Arc::new(DriftDesk::new(store, environment, config.drift.threshold()))
+}
+
+/// The built-in identity; with another identity provider it has no pages.
+pub(crate) fn people(
+    config: &Config,
+    pepper: &KeyPepper,
+    store: Arc<dyn Store>,
+    environment: Arc<dyn Environment>,
+) -> Result<Arc<PeopleDesk>, SetupError> {
+    let server = &config.server;
+    let public_url = if server.public_url.is_empty() {
+        format!("http://{}", server.listen)
+    } else {
+        server.public_url.clone()
+    };
+    let pages = matches!(config.identity.mode, IdentityMode::Builtin).then_some(&*public_url);
+    let desk = PeopleDesk::new(store, environment, pepper.clone(), pages)?;
+    Ok(Arc::new(desk))
 }
 
 /// Opens the configured store.

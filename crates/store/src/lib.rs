@@ -9,10 +9,12 @@ mod catalogue;
 mod directory;
 mod drifts;
 mod error;
+mod invitations;
 mod members;
 mod memory;
 mod migrate;
 mod payouts;
+mod people;
 mod postgres;
 mod records;
 mod rows;
@@ -26,9 +28,11 @@ mod webhooks;
 
 pub use audit_log::{AuditFilter, AuditLog, AuditRecord};
 pub use error::{StoreError, SubmitError};
+pub use invitations::{Acceptance, Accepted, Invitation, Invitations};
 pub use members::{MemberChange, Members};
 pub use memory::MemoryStore;
 pub use payouts::{PayoutSums, Payouts};
+pub use people::{Attempt, BackOff, Credentials, Enrolled, People, Person};
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use records::{
     ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, KeyPricing,

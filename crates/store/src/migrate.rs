@@ -31,6 +31,7 @@ pub(crate) const SQLITE: &[Migration] = migrations!("sqlite":
     3 "0003_webhooks",
     4 "0004_usage_drift",
     5 "0005_audit_chain",
+    7 "0007_people",
     8 "0008_payouts",
 );
 pub(crate) const POSTGRES: &[Migration] = migrations!("postgres":
@@ -39,6 +40,7 @@ pub(crate) const POSTGRES: &[Migration] = migrations!("postgres":
     3 "0003_webhooks",
     4 "0004_usage_drift",
     5 "0005_audit_chain",
+    7 "0007_people",
     8 "0008_payouts",
 );
 

@@ -19,8 +19,10 @@ use uuid::Uuid;
 
 use crate::audit_log::{AuditLog, AuditRecord};
 use crate::error::{StoreError, SubmitError};
+use crate::invitations::Invitations;
 use crate::members::Members;
 use crate::payouts::Payouts;
+use crate::people::People;
 use crate::records::{
     ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, OpenCalls,
     PriceRow, SigningKeyRow, Tenant, TenantSettings, TopupFilter, UsageFilter, UsageGroup, UsageRow,
@@ -368,6 +370,8 @@ pub trait Store:
     + Calls
     + Statements
     + Directory
+    + Invitations
+    + People
     + Members
     + Topups
     + Payouts
@@ -385,6 +389,8 @@ impl<T> Store for T where
         + Calls
         + Statements
         + Directory
+        + Invitations
+        + People
         + Members
         + Topups
         + Payouts

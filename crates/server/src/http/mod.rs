@@ -11,11 +11,15 @@ mod connect;
 mod cors;
 mod end_users;
 mod header_params;
+mod identity;
+mod invitations;
 mod names;
 mod openapi;
+mod page_session;
 mod payouts;
 mod problem;
 mod routes;
+mod schemas_invitations;
 mod schemas_payouts;
 mod schemas_topups;
 mod schemas_users;
@@ -28,6 +32,7 @@ mod webhooks;
 mod workspace;
 mod wrap;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -47,6 +52,8 @@ pub(crate) struct App {
     pub(crate) service: Service,
     pub(crate) names: HeaderNames,
     pub(crate) sessions: SessionVerifier,
+    /// The data directory.
+    pub(crate) data: PathBuf,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) draining: AtomicBool,
     pub(crate) origins: Origins,

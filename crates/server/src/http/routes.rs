@@ -32,7 +32,10 @@ use super::caller::{call_context, payer, sees_cost};
 use super::openapi::{self, Errors};
 use super::problem::ApiError;
 use super::wrap::{panicked, wrap};
-use super::{checkout, connect, end_users, header_params, payouts, tokens, topups, webhooks, workspace};
+use super::{
+    checkout, connect, end_users, header_params, identity, invitations, payouts, tokens, topups, webhooks,
+    workspace,
+};
 use crate::pages::{ICON_PATH, STYLESHEET_PATH};
 use crate::service::SetupError;
 
@@ -61,6 +64,7 @@ pub(super) fn documented() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(topups::processor_event))
         .merge(payouts::routes())
         .merge(end_users::routes())
+        .merge(invitations::routes())
         .merge(tokens::routes())
         .merge(webhooks::routes())
         .merge(workspace::routes())
@@ -91,6 +95,7 @@ pub(crate) fn router(app: &Arc<App>) -> Result<Router, SetupError> {
         .route("/connect/{account}", get(connect::show).post(connect::connect))
         .route(STYLESHEET_PATH, get(checkout::stylesheet))
         .route(ICON_PATH, get(checkout::icon))
+        .merge(identity::pages(app))
         .fallback(not_found)
         .layer(axum::middleware::from_fn_with_state(app.clone(), admit))
         .layer(CatchPanicLayer::custom(panicked))

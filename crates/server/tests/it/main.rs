@@ -39,6 +39,8 @@ mod crash;
 mod drift;
 mod end_users;
 mod idempotency;
+mod identity_pages;
+mod invitations;
 mod kills;
 mod lifecycle;
 mod listen;

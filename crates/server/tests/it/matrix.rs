@@ -113,6 +113,27 @@ fn rows_of_calls() -> Vec<Row> {
             "/api/credits/tenants/me/settings",
             Access::Scope("tenant:write"),
         ),
+        same(
+            Method::GET,
+            "/api/credits/tenants/me/invitations",
+            Access::Scope("members:manage"),
+        ),
+        same(
+            Method::POST,
+            "/api/credits/tenants/me/invitations",
+            Access::Guarded("members:manage"),
+        )
+        .gives(400),
+        row(
+            Method::DELETE,
+            "/api/credits/tenants/me/invitations/{invitationId}",
+            "/api/credits/tenants/me/invitations/0190a0b0-0000-7000-8000-000000000000",
+            Access::Scope("members:manage"),
+        )
+        .gives(404),
+        same(Method::POST, "/api/credits/invitations/accept", Access::Person)
+            .sends(json!({ "token": "unknown" }))
+            .gives(404),
         same(Method::GET, "/openapi.json", Access::Public),
         same(Method::GET, "/llms.txt", Access::Public),
         same(Method::GET, "/.well-known/jwks.json", Access::Public),

@@ -4,7 +4,9 @@
 
 mod directory;
 mod drifts;
+mod invitations;
 mod payouts;
+mod people;
 mod reads;
 mod topups;
 mod webhooks;
@@ -23,6 +25,7 @@ use turnpike_core::time::Timestamp;
 
 use crate::audit_log::AuditRecord;
 use crate::error::{StoreError, SubmitError};
+use crate::invitations::Invitation;
 use crate::records::{ApiKey, AuditRow, DriftRow, EventRow, Member, PriceRow, SigningKeyRow, Tenant};
 use crate::traits::{Catalogue, Ledger, Upkeep};
 
@@ -47,6 +50,8 @@ struct State {
     processor_refs: BTreeMap<String, (TenantId, TopupId)>,
     signing_keys: Vec<SigningKeyRow>,
     drift_imports: drifts::Imports,
+    invitations: Vec<Invitation>,
+    people: people::Table,
 }
 
 impl MemoryStore {

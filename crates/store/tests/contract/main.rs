@@ -25,6 +25,7 @@ mod faults;
 mod money_in;
 mod notes;
 mod payouts;
+mod people;
 mod reads;
 mod retirement;
 mod text;
@@ -126,6 +127,14 @@ contract! {
             a_call_outlives_its_pruned_token,
             however_many_tokens_have_expired_all_are_pruned,
             signing_keys_are_listed_oldest_first;
+        people:
+            a_login_is_one_persons_without_case,
+            a_step_and_a_recovery_code_are_taken_once,
+            tries_are_counted_and_then_spaced,
+            twenty_tries_at_once_are_no_more_than_allowed,
+            sessions_end_and_a_reset_is_used_once,
+            an_invitation_is_accepted_once,
+            invitations_are_bounded_paged_and_replaced;
         retirement:
             who_is_retired_receives_nothing;
         drifts:
