@@ -8,11 +8,14 @@ mod catalogue;
 mod directory;
 mod drifts;
 mod error;
+mod keys;
 mod memory;
 mod migrate;
 mod postgres;
+mod price_history;
 mod records;
 mod rows;
+mod settings;
 mod sql;
 mod sqlite;
 mod statements;
@@ -22,13 +25,16 @@ mod upkeep;
 mod webhooks;
 
 pub use error::{StoreError, SubmitError};
+pub use keys::Keys;
 pub use memory::MemoryStore;
 pub use postgres::{PostgresOptions, PostgresStore};
+pub use price_history::{PriceChangeRow, PriceHistory};
 pub use records::{
-    ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, KeyPricing,
+    ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, KeyFilter, KeyPricing,
     LowBalanceSettings, Member, OpenCalls, PriceRow, SigningKeyRow, Tenant, TenantPricing, TenantSettings,
     TopupFilter, TopupSettings, UsageFilter, UsageGroup, UsageRow,
 };
+pub use settings::{Settings, StoredSettings};
 pub use sqlite::{SqliteOptions, SqliteStore};
 pub use traits::{
     Calls, Catalogue, Directory, Drifts, Ledger, Scan, Statements, Store, Topups, Upkeep, WebhookDeliveries,

@@ -1,9 +1,8 @@
 //! The interfaces of the store: one per group of rows that belong together.
 
 use async_trait::async_trait;
-use turnpike_core::access::KeyHash;
 use turnpike_core::ids::{
-    CallId, EventId, ExternalUserId, KeyId, TenantId, TokenId, TopupId, WebhookEndpointId,
+    CallId, EventId, ExternalUserId, TenantId, TokenId, TopupId, WebhookEndpointId,
 };
 use turnpike_core::ledger::audit::AuditReport;
 use turnpike_core::ledger::command::StoredOutcome;
@@ -18,11 +17,14 @@ use turnpike_core::time::{Day, Timestamp};
 use uuid::Uuid;
 
 use crate::error::{StoreError, SubmitError};
+use crate::keys::Keys;
+use crate::price_history::PriceHistory;
 use crate::records::{
-    ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, Member,
-    OpenCalls, PriceRow, SigningKeyRow, Tenant, TenantSettings, TopupFilter, UsageFilter, UsageGroup,
+    AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, Member,
+    OpenCalls, PriceRow, SigningKeyRow, Tenant, TopupFilter, UsageFilter, UsageGroup,
     UsageRow,
 };
+use crate::settings::Settings;
 use crate::webhooks::{
     Canceling, ClaimedDelivery, DeliveryReport, DeliveryRow, DueEndpoint, EndpointChange, EventFilter,
     FanOut, FanOutPlan, Pruned, ReplayOf, Slots, Span, WebhookEndpoint,
@@ -86,7 +88,7 @@ pub enum Scan<'a> {
     Events(&'a mut (dyn FnMut(EventRow) -> bool + Send)),
 }
 
-/// Workspaces, members, keys, end users. Every change writes its audit row in the same transaction.
+/// Workspaces, members, end users. Every change writes its audit row in the same transaction.
 #[async_trait]
 pub trait Directory: Send + Sync {
     /// Adds a workspace.
@@ -102,13 +104,6 @@ pub trait Directory: Send + Sync {
         status: TenantStatus,
         audit: &AuditRow,
     ) -> Result<bool, StoreError>;
-    /// Replaces a workspace's settings; `false` = there is none.
-    async fn set_tenant_settings(
-        &self,
-        tenant: TenantId,
-        settings: &TenantSettings,
-        audit: &AuditRow,
-    ) -> Result<bool, StoreError>;
     /// Adds a member or changes the role.
     async fn put_member(&self, member: &Member, audit: &AuditRow) -> Result<(), StoreError>;
     /// Removes a member; `false` = there was none.
@@ -122,22 +117,6 @@ pub trait Directory: Send + Sync {
     async fn list_members(&self, tenant: TenantId) -> Result<Vec<Member>, StoreError>;
     /// A person's memberships.
     async fn list_memberships(&self, subject: &str) -> Result<Vec<Member>, StoreError>;
-    /// Adds a key.
-    async fn insert_key(&self, key: &ApiKey, audit: &AuditRow) -> Result<(), StoreError>;
-    /// The key that hashes to `hash`.
-    async fn find_key(&self, hash: &KeyHash) -> Result<Option<ApiKey>, StoreError>;
-    /// A workspace's keys, newest first.
-    async fn list_keys(&self, tenant: TenantId) -> Result<Vec<ApiKey>, StoreError>;
-    /// Revokes a key; `false` = there is no such key that still works.
-    async fn revoke_key(
-        &self,
-        tenant: TenantId,
-        key: KeyId,
-        at: Timestamp,
-        audit: &AuditRow,
-    ) -> Result<bool, StoreError>;
-    /// Notes when keys were last used.
-    async fn touch_keys(&self, used: &[(TenantId, KeyId, Timestamp)]) -> Result<(), StoreError>;
     /// An end user.
     async fn find_end_user(
         &self,
@@ -368,6 +347,9 @@ pub trait Store:
     + Calls
     + Statements
     + Directory
+    + Keys
+    + Settings
+    + PriceHistory
     + Topups
     + Drifts
     + WebhookEndpoints
@@ -382,6 +364,9 @@ impl<T> Store for T where
         + Calls
         + Statements
         + Directory
+        + Keys
+        + Settings
+        + PriceHistory
         + Topups
         + Drifts
         + WebhookEndpoints

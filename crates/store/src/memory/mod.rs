@@ -4,11 +4,12 @@
 
 mod directory;
 mod drifts;
+mod keys;
 mod reads;
 mod topups;
 mod webhooks;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -38,6 +39,7 @@ struct State {
     drifts: BTreeMap<TenantId, Vec<DriftRow>>,
     members: BTreeMap<(TenantId, String), Member>,
     keys: BTreeMap<(TenantId, KeyId), ApiKey>,
+    replaced_keys: BTreeSet<KeyId>,
     prices: BTreeMap<(String, String), PriceRow>,
     price_changes: i64,
     audit_log: Vec<AuditRow>,
