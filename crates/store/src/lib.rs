@@ -30,9 +30,9 @@ pub use memory::MemoryStore;
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use price_history::{PriceChangeRow, PriceHistory};
 pub use records::{
-    ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, KeyFilter, KeyPricing,
-    LowBalanceSettings, Member, OpenCalls, PriceRow, SigningKeyRow, Tenant, TenantPricing, TenantSettings,
-    TopupFilter, TopupSettings, UsageFilter, UsageGroup, UsageRow,
+    ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, KeyFilter,
+    KeyPricing, LowBalanceSettings, Member, OpenCalls, PriceRow, SigningKeyRow, Tenant, TenantPricing,
+    TenantSettings, TopupFilter, TopupSettings, UsageFilter, UsageGroup, UsageRow,
 };
 pub use settings::{Settings, StoredSettings};
 pub use sqlite::{SqliteOptions, SqliteStore};

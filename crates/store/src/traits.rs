@@ -1,9 +1,7 @@
 //! The interfaces of the store: one per group of rows that belong together.
 
 use async_trait::async_trait;
-use turnpike_core::ids::{
-    CallId, EventId, ExternalUserId, TenantId, TokenId, TopupId, WebhookEndpointId,
-};
+use turnpike_core::ids::{CallId, EventId, ExternalUserId, TenantId, TokenId, TopupId, WebhookEndpointId};
 use turnpike_core::ledger::audit::AuditReport;
 use turnpike_core::ledger::command::StoredOutcome;
 use turnpike_core::ledger::drift::{DriftKey, DriftWindow};
@@ -20,9 +18,8 @@ use crate::error::{StoreError, SubmitError};
 use crate::keys::Keys;
 use crate::price_history::PriceHistory;
 use crate::records::{
-    AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, Member,
-    OpenCalls, PriceRow, SigningKeyRow, Tenant, TopupFilter, UsageFilter, UsageGroup,
-    UsageRow,
+    AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, Member, OpenCalls,
+    PriceRow, SigningKeyRow, Tenant, TopupFilter, UsageFilter, UsageGroup, UsageRow,
 };
 use crate::settings::Settings;
 use crate::webhooks::{

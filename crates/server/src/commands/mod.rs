@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use turnpike_app::Environment as _;
+use turnpike_app::KeyIssuer;
 use turnpike_app::admin::{AdminDesk, AdminRequest};
 use turnpike_core::ledger::TenantStatus;
 
@@ -270,7 +271,8 @@ pub(super) async fn request(global: &Global, request: AdminRequest) -> Result<Va
     let pepper = pepper(&config, &global.data)?;
     let vault = vault(&config, &pepper, store.clone(), environment.clone());
     let drift = drift_desk(&config, store.clone(), environment.clone());
-    let desk = AdminDesk::new(store.clone(), environment, pepper, brand, vault, drift);
+    let issuer = KeyIssuer::new(store.clone(), environment.clone(), pepper, brand);
+    let desk = AdminDesk::new(store.clone(), environment, issuer, vault, drift);
     let result = desk.run(request, "command line").await;
     store.close().await;
     Ok(result?)
