@@ -31,7 +31,7 @@ impl Page {
     }
 }
 
-/// Reads a cursor that is an id.
+/// Reads a cursor that is an id or a position.
 ///
 /// # Errors
 /// `CURSOR_INVALID`.

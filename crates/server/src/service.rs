@@ -14,7 +14,10 @@ use turnpike_app::reads::Reader;
 use turnpike_app::tokens::{KeyVault, VaultSettings};
 use turnpike_app::topups::{TopupDesk, TopupSettings};
 use turnpike_app::webhooks::{Dispatcher, SecretBox, WebhookDesk, WebhookParts};
-use turnpike_app::{AppSettings, Authenticator, CallDesk, DriftDesk, EndUserDesk, Engine, Environment};
+use turnpike_app::{
+    AppSettings, Authenticator, CallDesk, CatalogueDesk, DriftDesk, EndUserDesk, Engine, Environment,
+    KeyDesk, KeyIssuer, PricingDesk, SettingsDesk,
+};
 use turnpike_core::access::KeyPepper;
 use turnpike_store::{PostgresOptions, PostgresStore, PriceRow, SqliteOptions, SqliteStore, Store};
 use turnpike_upstream::processor::{BuiltinProcessor, Processor, StripeProcessor, StripeSettings};
@@ -66,6 +69,10 @@ pub(crate) struct Service {
     pub(crate) reader: Reader,
     pub(crate) end_users: EndUserDesk,
     pub(crate) admin: AdminDesk,
+    pub(crate) keys: KeyDesk,
+    pub(crate) settings: Arc<SettingsDesk>,
+    pub(crate) catalogue: CatalogueDesk,
+    pub(crate) pricing: PricingDesk,
     pub(crate) authenticator: Authenticator,
     pub(crate) limits: RateLimits<LimitKey>,
     pub(crate) vault: Arc<KeyVault>,
@@ -125,6 +132,8 @@ impl Service {
         )?);
         let drift = drift_desk(&config, store.clone(), environment.clone());
         let mints = config.limits.token_mints_per_minute;
+        let settings_desk = Arc::new(SettingsDesk::new(store.clone(), environment.clone()));
+        let issuer = KeyIssuer::new(store.clone(), environment.clone(), pepper.clone(), brand.clone());
         let engine = Arc::new(Engine::new(store.clone(), environment.clone(), settings));
         Ok(Self {
             desk: CallDesk::new(engine.clone(), shelf.clone()),
@@ -133,11 +142,14 @@ impl Service {
             admin: AdminDesk::new(
                 store.clone(),
                 environment.clone(),
-                pepper.clone(),
-                brand.clone(),
+                issuer.clone(),
                 vault.clone(),
                 drift.clone(),
             ),
+            keys: KeyDesk::new(store.clone(), environment.clone(), issuer, shelf.clone()),
+            catalogue: CatalogueDesk::new(settings_desk.clone(), shelf.clone()),
+            pricing: PricingDesk::new(store.clone(), settings_desk.clone(), shelf.clone()),
+            settings: settings_desk,
             drift,
             authenticator: Authenticator::new(store.clone(), pepper, brand, vault.clone()),
             vault,

@@ -11,6 +11,7 @@ use turnpike_core::ledger::{Account, AccountKind, TenantStatus, transfer};
 use turnpike_core::money::{CreditsPerDollar, Micros};
 use turnpike_core::time::Timestamp;
 
+use crate::audit_log::audit_row;
 use crate::error::StoreError;
 use crate::records::{AuditRow, EndUserFilter, Member, SigningKeyRow, Tenant};
 use crate::rows::{self, ACCOUNT_COLUMNS, END_USER_COLUMNS, END_USER_WIDTH, TOKEN_COLUMNS, tenant_params};
@@ -52,25 +53,6 @@ fn member(row: &Row) -> Result<Member, StoreError> {
         role: Role::from_code(row.small(2)?).ok_or_else(|| corrupt("role"))?,
         created_at: rows::instant(row, 3)?,
     })
-}
-
-pub(crate) fn audit_row(audit: &AuditRow) -> Statement {
-    Statement::new(
-        "INSERT INTO audit_log (bucket, tenant_id, id, at, actor, action, target, before_json, after_json, origin)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-        params![
-            audit.tenant.bucket(),
-            audit.tenant.0,
-            audit.id,
-            audit.at.millis(),
-            &*audit.actor,
-            audit.action,
-            &*audit.target,
-            audit.before.as_deref(),
-            audit.after.as_deref(),
-            &*audit.origin,
-        ],
-    )
 }
 
 pub(crate) fn touched(counts: &[u64]) -> bool {

@@ -7,7 +7,8 @@ use turnpike_core::access::{KeyHash, KeyKind};
 use turnpike_core::ids::{KeyId, TenantId};
 use turnpike_core::time::Timestamp;
 
-use crate::directory::{audit_row, corrupt, from_json, to_json};
+use crate::audit_log::audit_row;
+use crate::directory::{corrupt, from_json, to_json};
 use crate::error::StoreError;
 use crate::records::{ApiKey, AuditRow, KeyFilter, KeyPricing};
 use crate::rows::{self, tenant_params};

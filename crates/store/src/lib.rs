@@ -3,6 +3,7 @@
 //! SQLite and PostgreSQL stand behind the same traits, one per group of rows that belong together, and an
 //! in-memory ledger serves tests. A store keeps rows; every rule about money is `turnpike_core::ledger::apply`.
 
+mod audit_log;
 mod calls;
 mod catalogue;
 mod directory;
@@ -12,7 +13,6 @@ mod keys;
 mod memory;
 mod migrate;
 mod postgres;
-mod price_history;
 mod records;
 mod rows;
 mod settings;
@@ -24,11 +24,11 @@ mod traits;
 mod upkeep;
 mod webhooks;
 
+pub use audit_log::{AuditFilter, AuditLog, AuditRecord};
 pub use error::{StoreError, SubmitError};
 pub use keys::Keys;
 pub use memory::MemoryStore;
 pub use postgres::{PostgresOptions, PostgresStore};
-pub use price_history::{PriceChangeRow, PriceHistory};
 pub use records::{
     ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, KeyFilter,
     KeyPricing, LowBalanceSettings, Member, OpenCalls, PriceRow, SigningKeyRow, Tenant, TenantPricing,

@@ -4,7 +4,8 @@ use async_trait::async_trait;
 use turnpike_core::ids::TenantId;
 use turnpike_core::money::Micros;
 
-use crate::directory::{audit_row, from_json, to_json, touched};
+use crate::audit_log::audit_row;
+use crate::directory::{from_json, to_json, touched};
 use crate::error::StoreError;
 use crate::records::{AuditRow, TenantSettings};
 use crate::rows::tenant_params;

@@ -14,9 +14,9 @@ use turnpike_core::money::Micros;
 use turnpike_core::time::{Day, Timestamp};
 use uuid::Uuid;
 
+use crate::audit_log::{AuditLog, AuditRecord};
 use crate::error::{StoreError, SubmitError};
 use crate::keys::Keys;
-use crate::price_history::PriceHistory;
 use crate::records::{
     AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, Member, OpenCalls,
     PriceRow, SigningKeyRow, Tenant, TopupFilter, UsageFilter, UsageGroup, UsageRow,
@@ -70,7 +70,7 @@ pub trait Statements: Send + Sync {
         group: UsageGroup,
         filter: &UsageFilter,
     ) -> Result<Vec<UsageRow>, StoreError>;
-    /// Streams every transfer, call or event of a tenant out of one snapshot, oldest first, into `sink`;
+    /// Streams every transfer, call, event or audit row of a tenant out of one snapshot, oldest first, into `sink`;
     /// ends early when `sink` says no.
     async fn scan(&self, tenant: TenantId, scan: &mut Scan<'_>) -> Result<(), StoreError>;
 }
@@ -83,6 +83,8 @@ pub enum Scan<'a> {
     Calls(&'a mut (dyn FnMut(Hold) -> bool + Send)),
     /// Events.
     Events(&'a mut (dyn FnMut(EventRow) -> bool + Send)),
+    /// The audit log.
+    Audit(&'a mut (dyn FnMut(AuditRecord) -> bool + Send)),
 }
 
 /// Workspaces, members, end users. Every change writes its audit row in the same transaction.
@@ -341,12 +343,12 @@ pub trait Upkeep: Send + Sync {
 /// Everything, for `Arc<dyn Store>`.
 pub trait Store:
     Ledger
+    + AuditLog
     + Calls
     + Statements
     + Directory
     + Keys
     + Settings
-    + PriceHistory
     + Topups
     + Drifts
     + WebhookEndpoints
@@ -358,12 +360,12 @@ pub trait Store:
 }
 impl<T> Store for T where
     T: Ledger
+        + AuditLog
         + Calls
         + Statements
         + Directory
         + Keys
         + Settings
-        + PriceHistory
         + Topups
         + Drifts
         + WebhookEndpoints

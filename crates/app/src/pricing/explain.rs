@@ -130,7 +130,7 @@ fn method(tool: &ToolEntry) -> &'static str {
     verb(tool.http.as_ref().map(|http| http.method).unwrap_or_default())
 }
 
-fn tool_base(tool: &ToolEntry, args: &Value) -> Result<ExplainBase, AppError> {
+fn tool_base(tool: &ToolEntry, args: &Value) -> Result<ExplainBase<'static>, AppError> {
     if tool.price.is_live() {
         return Ok(ExplainBase::Live);
     }
@@ -146,7 +146,7 @@ fn tool_base(tool: &ToolEntry, args: &Value) -> Result<ExplainBase, AppError> {
 }
 
 /// What is held for a call of a model with the body `args`; without a usable body there are the rates alone.
-fn model_base(offer: &Offer, args: &Value) -> ExplainBase {
+fn model_base<'a>(offer: &'a Offer, args: &Value) -> ExplainBase<'a> {
     let most = || {
         let mut body = args.as_object()?.clone();
         body.insert("model".to_owned(), Value::String(offer.model.to_string()));
@@ -154,7 +154,7 @@ fn model_base(offer: &Offer, args: &Value) -> ExplainBase {
         let bounded = ChatRequest::parse(&raw).ok()?.bound(offer).ok()?;
         FrozenPrice::base_bound(&offer.priced, &bounded).ok()
     };
-    most().map_or(ExplainBase::Rates(offer.priced.price.rates), ExplainBase::AtMost)
+    most().map_or(ExplainBase::Rates(&offer.priced.price.rates), ExplainBase::AtMost)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::money::{Credits, CreditsPerDollar, Micros, PicoUsd};
 
 /// What is known of the provider's price before the call.
 #[derive(Clone, Copy, Debug)]
-pub enum ExplainBase {
+pub enum ExplainBase<'a> {
     /// Nothing: the provider quotes each call.
     Live,
     /// The price of every call.
@@ -18,10 +18,10 @@ pub enum ExplainBase {
     /// The most that a call with this body can cost, which is what is held for it.
     AtMost(PicoUsd),
     /// Only what the parts of a call cost, because the call is not known.
-    Rates(Rates),
+    Rates(&'a Rates),
 }
 
-impl ExplainBase {
+impl ExplainBase<'_> {
     const fn amount(&self) -> Option<PicoUsd> {
         match self {
             Self::Fixed(base) | Self::Metered(base) | Self::AtMost(base) => Some(*base),
@@ -48,7 +48,7 @@ pub struct ExplainInput<'a> {
     /// The markup that applies.
     pub markup: EffectiveMarkup,
     /// What is known of the provider's price.
-    pub base: ExplainBase,
+    pub base: ExplainBase<'a>,
 }
 
 /// The `explain` object. Money is `null` when the price is not known before the call.
@@ -258,7 +258,7 @@ mod tests {
             ..Rates::default()
         };
         let mut input = input(None);
-        input.base = ExplainBase::Rates(rates);
+        input.base = ExplainBase::Rates(&rates);
         let explain = Explain::new(&input).unwrap();
         assert!(explain.estimated && !explain.dynamic && explain.effective_usd.is_none());
         assert_eq!(

@@ -23,7 +23,7 @@ impl Directory for MemoryStore {
         head.status = tenant.status;
         state.books.tenants.load(tenant.id, Some(head));
         state.tenants.insert(tenant.id, tenant.clone());
-        state.audit_log.push(audit.clone());
+        state.append(audit);
         Ok(())
     }
 
@@ -52,7 +52,7 @@ impl Directory for MemoryStore {
             head.status = status;
             state.books.tenants.load(id, Some(head));
         }
-        state.audit_log.push(audit.clone());
+        state.append(audit);
         Ok(true)
     }
 
@@ -60,7 +60,7 @@ impl Directory for MemoryStore {
         let mut state = self.state();
         let key = (member.tenant, member.subject.clone());
         state.members.entry(key).or_insert_with(|| member.clone()).role = member.role;
-        state.audit_log.push(audit.clone());
+        state.append(audit);
         Ok(())
     }
 
@@ -73,7 +73,7 @@ impl Directory for MemoryStore {
         let mut state = self.state();
         let removed = state.members.remove(&(tenant, subject.to_owned())).is_some();
         if removed {
-            state.audit_log.push(audit.clone());
+            state.append(audit);
         }
         Ok(removed)
     }

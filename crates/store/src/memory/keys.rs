@@ -1,16 +1,14 @@
-//! Keys, settings and changes of prices in memory.
+//! Keys and settings in memory.
 
 use async_trait::async_trait;
 use turnpike_core::access::KeyHash;
 use turnpike_core::ids::{KeyId, TenantId};
 use turnpike_core::time::Timestamp;
-use uuid::Uuid;
 
 use super::MemoryStore;
 use crate::directory::to_json;
 use crate::error::StoreError;
 use crate::keys::Keys;
-use crate::price_history::{PRICE_ACTIONS, PriceChangeRow, PriceHistory};
 use crate::records::{ApiKey, AuditRow, KeyFilter, KeyPricing, TenantSettings};
 use crate::settings::{Settings, StoredSettings};
 
@@ -30,7 +28,7 @@ impl Keys for MemoryStore {
             return Err(StoreError::AlreadyExists);
         }
         state.keys.insert((key.tenant, key.id), key.clone());
-        state.audit_log.extend_from_slice(audits);
+        audits.iter().for_each(|audit| state.append(audit));
         Ok(())
     }
 
@@ -69,7 +67,7 @@ impl Keys for MemoryStore {
             Some(key) if key.revoked_at.is_none() => key.revoked_at = Some(at),
             Some(_) | None => return Ok(false),
         }
-        state.audit_log.push(audit.clone());
+        state.append(audit);
         Ok(true)
     }
 
@@ -90,7 +88,7 @@ impl Keys for MemoryStore {
         }
         state.replaced_keys.insert(old);
         state.keys.insert((new.tenant, new.id), new.clone());
-        state.audit_log.extend_from_slice(audits);
+        audits.iter().for_each(|audit| state.append(audit));
         Ok(true)
     }
 
@@ -105,7 +103,7 @@ impl Keys for MemoryStore {
             Some(found) if found.pricing == key.pricing => found.pricing = pricing.clone(),
             Some(_) | None => return Ok(false),
         }
-        state.audit_log.push(audit.clone());
+        state.append(audit);
         Ok(true)
     }
 
@@ -148,40 +146,7 @@ impl Settings for MemoryStore {
             head.low_balance = settings.low_balance.thresholds();
             state.books.tenants.load(id, Some(head));
         }
-        state.audit_log.extend_from_slice(audits);
+        audits.iter().for_each(|audit| state.append(audit));
         Ok(true)
-    }
-}
-
-#[async_trait]
-impl PriceHistory for MemoryStore {
-    async fn list_price_changes(
-        &self,
-        tenant: TenantId,
-        before: Option<Uuid>,
-        limit: u32,
-    ) -> Result<Vec<PriceChangeRow>, StoreError> {
-        let [prices, catalogue, keys] = PRICE_ACTIONS;
-        let state = self.state();
-        let mut found: Vec<PriceChangeRow> = state
-            .audit_log
-            .iter()
-            .filter(|row| row.tenant == tenant && before.is_none_or(|before| row.id < before))
-            .filter(|row| {
-                row.action.starts_with(prices) || row.action.starts_with(catalogue) || row.action == keys
-            })
-            .map(|row| PriceChangeRow {
-                id: row.id,
-                at: row.at,
-                actor: row.actor.clone(),
-                action: row.action.to_owned(),
-                target: row.target.clone(),
-                before: row.before.clone(),
-                after: row.after.clone(),
-            })
-            .collect();
-        found.sort_by_key(|row| std::cmp::Reverse(row.id));
-        found.truncate(size(limit));
-        Ok(found)
     }
 }

@@ -12,6 +12,7 @@
 )]
 
 mod actions;
+mod audit_log;
 mod bank;
 mod books;
 mod calls;
@@ -21,10 +22,12 @@ mod drifts;
 mod end_users;
 mod endings;
 mod faults;
+mod keys;
 mod money_in;
 mod notes;
 mod reads;
 mod retirement;
+mod settings;
 mod text;
 mod tokens;
 mod topups;
@@ -88,8 +91,17 @@ contract! {
         directory:
             workspaces_are_added_listed_and_changed,
             members_come_change_and_go,
-            keys_are_found_by_hash_and_revoked_once,
             limits_are_set_and_hold_for_the_next_call;
+        keys:
+            keys_are_found_by_hash_and_revoked_once,
+            a_key_is_replaced_once_and_never_lives_longer,
+            keys_are_paged_and_priced;
+        settings:
+            twenty_edits_at_once_lose_nothing,
+            what_was_not_read_is_not_replaced;
+        audit_log:
+            whoever_appends_continues_the_chain,
+            the_log_is_paged_and_filtered;
         text:
             external_ids_are_case_sensitive,
             hostile_text_is_data,
@@ -136,6 +148,8 @@ contract! {
             the_audit_finds_what_was_tampered_with;
         directory:
             a_change_and_its_audit_row_are_one;
+        audit_log:
+            the_audit_finds_what_was_done_to_the_log;
         notes:
             a_command_that_is_repeated_is_noted_once,
             a_command_whose_note_cannot_be_written_does_nothing,
