@@ -47,7 +47,7 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    pub(crate) fn new(action: &'static str, target: impl ToString) -> Self {
+    pub(crate) fn new(action: &'static str, target: &impl ToString) -> Self {
         Self {
             action,
             target: target.to_string(),

@@ -55,10 +55,10 @@ impl KeyIssuer {
             .map(|secs| now.plus_millis(secs.saturating_mul(1000)));
         let (key, secret) = self.make(tenant, new, expires_at, now, author);
         let metadata = key_view(&key, now);
-        let change = Change::new("key.create", key.id).after(metadata.clone());
+        let change = Change::new("key.create", &key.id).after(metadata.clone());
         let audits = self.with_pricing(vec![change], &key, author);
         self.store.insert_key(&key, &audits).await?;
-        Ok(answer(&key, &secret, metadata))
+        Ok(answer(&key, &secret, &metadata))
     }
 
     /// Issues a key in the place of `old`, which ends after `overlap_secs`; `None` = `old` does not work any more, or was
@@ -85,13 +85,13 @@ impl KeyIssuer {
         let until = now.plus_millis(overlap_secs.saturating_mul(1000));
         let ends = old.expires_at.map_or(until, |at| at.min(until));
         let metadata = key_view(&key, now);
-        let created = Change::new("key.create", key.id).after(metadata.clone());
-        let rotated = Change::new("key.rotate", old.id)
+        let created = Change::new("key.create", &key.id).after(metadata.clone());
+        let rotated = Change::new("key.rotate", &old.id)
             .before(json!({ "expiresAt": old.expires_at }))
             .after(json!({ "expiresAt": ends, "replacedBy": key.id }));
         let audits = self.with_pricing(vec![rotated, created], &key, author);
         let replaced = self.store.replace_key(old.id, until, &key, &audits).await?;
-        Ok(replaced.then(|| answer(&key, &secret, metadata)))
+        Ok(replaced.then(|| answer(&key, &secret, &metadata)))
     }
 
     /// Revokes a key; `false` = there is no such key that is not revoked.
@@ -105,7 +105,7 @@ impl KeyIssuer {
         author: &Author,
     ) -> Result<bool, AppError> {
         let now = self.environment.now();
-        let change = Change::new("key.revoke", key)
+        let change = Change::new("key.revoke", &key)
             .before(json!({ "revokedAt": null }))
             .after(json!({ "revokedAt": now }));
         let audit = change.row(&*self.environment, tenant, author);
@@ -146,7 +146,7 @@ impl KeyIssuer {
     /// The rows of the audit log; a key that comes with prices changes prices.
     fn with_pricing(&self, mut changes: Vec<Change>, key: &ApiKey, author: &Author) -> Vec<AuditRow> {
         if key.pricing != KeyPricing::default() {
-            changes.push(Change::new("key.pricing", key.id).after(json!(key.pricing)));
+            changes.push(Change::new("key.pricing", &key.id).after(json!(key.pricing)));
         }
         let row = |change: Change| change.row(&*self.environment, key.tenant, author);
         changes.into_iter().map(row).collect()
@@ -154,6 +154,6 @@ impl KeyIssuer {
 }
 
 /// The one answer that has the raw key.
-fn answer(key: &ApiKey, secret: &KeySecret, metadata: Value) -> Value {
+fn answer(key: &ApiKey, secret: &KeySecret, metadata: &Value) -> Value {
     json!({ "kind": key.kind, "key": secret.reveal(), "keyMetadata": metadata })
 }

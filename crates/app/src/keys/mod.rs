@@ -157,7 +157,7 @@ impl KeyDesk {
             let mut key = self.find(actor, id).await?;
             self.check_pricing(actor, &pricing, "endpoints")?;
             if key.pricing != pricing {
-                let change = Change::new("key.pricing", id)
+                let change = Change::new("key.pricing", &id)
                     .before(json!(key.pricing))
                     .after(json!(pricing));
                 let audit = change.row(&*self.environment, actor.tenant.id, &author);

@@ -160,7 +160,7 @@ impl PricingDesk {
             let before = level.get(&current.pricing);
             let mut settings = current.clone();
             level.set(&mut settings.pricing, markup);
-            let change = Change::new(action, level.target());
+            let change = Change::new(action, &level.target());
             let change = change.before(said(before)).after(said(markup));
             let changes = if before == markup {
                 Vec::new()

@@ -57,13 +57,13 @@ impl PricingDesk {
         }
         let slug = format!("{provider}/{endpoint}");
         let tenant = &actor.tenant;
-        let (method, base) = match self.shelf.tool(&provider, &endpoint) {
-            Ok((_, tool)) => (method(&tool), tool_base(&tool, &args)?),
+        let offer;
+        let (method, base) = if let Ok((_, tool)) = self.shelf.tool(&provider, &endpoint) {
+            (method(&tool), tool_base(&tool, &args)?)
+        } else {
             // What is configured and is no tool is a model.
-            Err(_no_tool) => (
-                "POST",
-                model_base(&self.shelf.model(&slug, |_, _| Ok(()))?, &args),
-            ),
+            offer = self.shelf.model(&slug, |_, _| Ok(()))?;
+            ("POST", model_base(&offer, &args))
         };
         let input = ExplainInput {
             provider: &provider,

@@ -119,14 +119,14 @@ fn replacements(tenant: TenantId, before: &TenantSettings, after: &TenantSetting
     if before == after {
         return Vec::new();
     }
-    let all = Change::new("tenant.settings", tenant);
+    let all = Change::new("tenant.settings", &tenant);
     let mut changes = vec![all.before(json!(before)).after(json!(after))];
     if before.pricing != after.pricing {
-        let change = Change::new("pricing.replace", tenant);
+        let change = Change::new("pricing.replace", &tenant);
         changes.push(change.before(json!(before.pricing)).after(json!(after.pricing)));
     }
     if before.catalog != after.catalog {
-        let change = Change::new("catalog.replace", tenant);
+        let change = Change::new("catalog.replace", &tenant);
         changes.push(change.before(json!(before.catalog)).after(json!(after.catalog)));
     }
     changes

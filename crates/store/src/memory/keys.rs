@@ -28,7 +28,9 @@ impl Keys for MemoryStore {
             return Err(StoreError::AlreadyExists);
         }
         state.keys.insert((key.tenant, key.id), key.clone());
-        audits.iter().for_each(|audit| state.append(audit));
+        for audit in audits {
+            state.append(audit);
+        }
         Ok(())
     }
 
@@ -88,7 +90,9 @@ impl Keys for MemoryStore {
         }
         state.replaced_keys.insert(old);
         state.keys.insert((new.tenant, new.id), new.clone());
-        audits.iter().for_each(|audit| state.append(audit));
+        for audit in audits {
+            state.append(audit);
+        }
         Ok(true)
     }
 
@@ -146,7 +150,9 @@ impl Settings for MemoryStore {
             head.low_balance = settings.low_balance.thresholds();
             state.books.tenants.load(id, Some(head));
         }
-        audits.iter().for_each(|audit| state.append(audit));
+        for audit in audits {
+            state.append(audit);
+        }
         Ok(true)
     }
 }

@@ -51,9 +51,8 @@ pub(crate) async fn what_was_not_read_is_not_replaced(world: &World) {
     })
     .await;
     let other = TenantSettings::default();
-    let replaced = world
-        .store
-        .replace_settings(tenant, &read, &other, &[audit_row(tenant)]);
+    let audits = [audit_row(tenant)];
+    let replaced = world.store.replace_settings(tenant, &read, &other, &audits);
     assert!(!replaced.await.unwrap());
     let found = world.store.find_settings(tenant).await.unwrap().unwrap().settings;
     assert_eq!(found.low_balance.pool_usd, Some(Micros::new(5)));
