@@ -13,8 +13,11 @@ use turnpike_core::ledger::command::{Grant, GrantSource};
 use turnpike_core::ledger::{Action, Command, Outcome, Payer, TenantStatus};
 use turnpike_core::money::{CreditsPerDollar, Micros};
 use turnpike_core::pricing::{Catalogue, ModelPrice};
-use turnpike_store::{AuditRow, KeyFilter, KeyPricing, Member, PriceRow, Store, Tenant, TenantSettings};
+use turnpike_store::{
+    AuditRow, KeyFilter, KeyPricing, MemberChange, PriceRow, Store, Tenant, TenantSettings,
+};
 
+use crate::audit::Changed as _;
 use crate::changes::Author;
 use crate::drift::{DriftDesk, ImportedCosts};
 use crate::environment::Environment;
@@ -22,6 +25,7 @@ use crate::error::AppError;
 use crate::keys::{KeyIssuer, NewKey, key_view};
 use crate::settings::SettingsDesk;
 use crate::tokens::KeyVault;
+use crate::workspaces::{action, checked_subject, member_view};
 
 /// An operator's request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -167,15 +171,15 @@ impl AdminDesk {
                 let before = self.tenant(tenant).await?;
                 let audit = self
                     .audit(tenant, "tenant.status", tenant.to_string(), origin)
-                    .changed(json!(before.status), json!(status));
+                    .changed(&json!(before.status), &json!(status));
                 self.store.set_tenant_status(tenant, status, &audit).await?;
                 Ok(tenant_view(&self.tenant(tenant).await?))
             }
             AdminRequest::TenantSettings { tenant, settings } => {
                 crate::settings::validate(&settings)?;
-                let author = Author::operator(origin);
+                let author = Author::operator(tenant, origin);
                 let replace = |_current: &TenantSettings| Ok(settings.clone());
-                self.settings.replace(tenant, &author, replace).await?;
+                self.settings.replace(&author, replace).await?;
                 Ok(tenant_view(&self.tenant(tenant).await?))
             }
             AdminRequest::MemberAdd {
@@ -183,19 +187,8 @@ impl AdminDesk {
                 subject,
                 role,
             } => {
-                self.tenant(tenant).await?;
-                checked_name("subject", &subject, 255)?;
-                let audit = self
-                    .audit(tenant, "member.put", subject.clone(), origin)
-                    .made(json!(role));
-                let member = Member {
-                    tenant,
-                    subject,
-                    role,
-                    created_at: self.environment.now(),
-                };
-                self.store.put_member(&member, &audit).await?;
-                Ok(member_view(&member))
+                checked_subject(&subject)?;
+                self.change_member(tenant, &subject, Some(role), origin).await
             }
             AdminRequest::MemberList { tenant } => {
                 self.tenant(tenant).await?;
@@ -203,7 +196,7 @@ impl AdminDesk {
                 Ok(json!({ "members": members.iter().map(member_view).collect::<Vec<_>>() }))
             }
             AdminRequest::MemberRemove { tenant, subject } => {
-                self.remove_member(tenant, &subject, origin).await
+                self.change_member(tenant, &subject, None, origin).await
             }
             AdminRequest::KeyCreate {
                 tenant,
@@ -221,7 +214,8 @@ impl AdminDesk {
                     tools: None,
                     expires_in,
                 };
-                self.issuer.issue(tenant, new, &Author::operator(origin)).await
+                let author = Author::operator(tenant, origin);
+                self.issuer.issue(&author, new).await
             }
             AdminRequest::KeyList { tenant } => {
                 self.tenant(tenant).await?;
@@ -230,8 +224,8 @@ impl AdminDesk {
                 Ok(json!({ "keys": keys.iter().map(|key| key_view(key, now)).collect::<Vec<_>>() }))
             }
             AdminRequest::KeyRevoke { tenant, key } => {
-                let author = Author::operator(origin);
-                if !self.issuer.revoke(tenant, key, &author).await? {
+                let author = Author::operator(tenant, origin);
+                if !self.issuer.revoke(&author, key).await? {
                     return Err(AppError::new(
                         ErrorCode::NotFound,
                         "there is no such key that still works",
@@ -269,17 +263,7 @@ impl AdminDesk {
     }
 
     fn audit(&self, tenant: TenantId, action: &'static str, target: String, origin: &str) -> AuditRow {
-        AuditRow {
-            id: self.environment.new_id(),
-            tenant,
-            at: self.environment.now(),
-            actor: "operator".to_owned(),
-            action,
-            target,
-            before: None,
-            after: None,
-            origin: origin.to_owned(),
-        }
+        Author::operator(tenant, origin).row(&*self.environment, action, target)
     }
 
     async fn create_tenant(&self, name: &str, origin: &str) -> Result<Value, AppError> {
@@ -294,26 +278,45 @@ impl AdminDesk {
         };
         let audit = self
             .audit(tenant.id, "tenant.create", tenant.id.to_string(), origin)
-            .made(json!(name));
+            .made(&json!(name));
         self.store.insert_tenant(&tenant, &audit).await?;
         Ok(tenant_view(&tenant))
     }
 
-    async fn remove_member(&self, tenant: TenantId, subject: &str, origin: &str) -> Result<Value, AppError> {
+    /// Adds, changes or removes a member; the last owner stays.
+    async fn change_member(
+        &self,
+        tenant: TenantId,
+        subject: &str,
+        to: Option<Role>,
+        origin: &str,
+    ) -> Result<Value, AppError> {
+        self.tenant(tenant).await?;
         let members = self.store.list_members(tenant).await?;
-        let Some(member) = members.iter().find(|member| member.subject == subject) else {
+        let member = members.iter().find(|member| member.subject == subject);
+        let from = member.map(|member| member.role);
+        if from.is_none() && to.is_none() {
             return Err(AppError::new(ErrorCode::NotFound, "there is no such member"));
-        };
-        let owners = members.iter().filter(|member| member.role == Role::Owner).count();
-        if member.role == Role::Owner && owners == 1 {
-            return Err(AppError::new(
-                ErrorCode::ForbiddenRole,
-                "the last owner cannot be removed",
-            ));
         }
-        let audit = self.audit(tenant, "member.remove", subject.to_owned(), origin);
-        self.store.remove_member(tenant, subject, &audit).await?;
-        Ok(json!({ "subject": subject, "removed": true }))
+        let audit = self
+            .audit(tenant, action(from, to), subject.to_owned(), origin)
+            .changed(&json!({ "role": from }), &json!({ "role": to }));
+        let change = MemberChange {
+            tenant,
+            subject: subject.to_owned(),
+            from,
+            to,
+            at: self.environment.now(),
+        };
+        if from != to && !self.store.change_member(&change, &audit).await? {
+            let message = "the last owner cannot be removed, or somebody changed this member meanwhile";
+            return Err(AppError::new(ErrorCode::ForbiddenRole, message));
+        }
+        Ok(match to {
+            None => json!({ "subject": subject, "removed": true }),
+            Some(role) => json!({ "subject": subject, "role": role,
+                "createdAt": member.map_or(change.at, |member| member.created_at) }),
+        })
     }
 
     async fn grant(
@@ -382,24 +385,6 @@ impl AdminDesk {
     }
 }
 
-/// Says what a change was.
-trait Changed {
-    fn changed(self, before: Value, after: Value) -> Self;
-    fn made(self, after: Value) -> Self;
-}
-
-impl Changed for AuditRow {
-    fn changed(mut self, before: Value, after: Value) -> Self {
-        self.before = Some(before.to_string());
-        self.made(after)
-    }
-
-    fn made(mut self, after: Value) -> Self {
-        self.after = Some(after.to_string());
-        self
-    }
-}
-
 fn checked_name(path: &str, text: &str, max: usize) -> Result<(), AppError> {
     let length = text.chars().count();
     if (1..=max).contains(&length) && !text.chars().any(char::is_control) {
@@ -417,8 +402,4 @@ fn tenant_view(tenant: &Tenant) -> Value {
         "id": tenant.id, "name": tenant.name, "status": tenant.status, "settings": tenant.settings,
         "creditsPerDollar": tenant.credits_per_dollar, "createdAt": tenant.created_at,
     })
-}
-
-fn member_view(member: &Member) -> Value {
-    json!({ "subject": member.subject, "role": member.role, "createdAt": member.created_at })
 }

@@ -9,7 +9,6 @@ use quick_cache::sync::Cache;
 use turnpike_core::access::{KeyHash, KeyKind, KeyPepper, KeySecret, Role, Scope};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{ExternalUserId, KeyId, TenantId, TokenId};
-use turnpike_core::ledger::TenantStatus;
 use turnpike_core::ledger::token::EndUserToken;
 use turnpike_core::time::Timestamp;
 use turnpike_store::{ApiKey, Store, Tenant};
@@ -399,10 +398,10 @@ impl Authenticator {
             )
         };
         let memberships = self.store.list_memberships(subject).await?;
-        let membership = match (chosen, memberships.as_slice()) {
+        let (membership, tenant) = match (chosen, memberships.as_slice()) {
             (Some(tenant), all) => all
                 .iter()
-                .find(|member| member.tenant == tenant)
+                .find(|(member, _)| member.tenant == tenant)
                 .ok_or_else(not_member)?,
             (None, [only]) => only,
             (None, []) => return Err(not_member()),
@@ -413,34 +412,14 @@ impl Authenticator {
                 ));
             }
         };
-        let tenant = self
-            .store
-            .find_tenant(membership.tenant)
-            .await?
-            .ok_or_else(not_member)?;
         let credential = ActorCredential::Member {
             subject: subject.into(),
             role: membership.role,
         };
         Ok(Actor {
-            tenant: Arc::new(tenant),
+            tenant: Arc::new(tenant.clone()),
             credential,
             origin: UNKNOWN_ORIGIN.into(),
         })
-    }
-}
-
-/// Demands a workspace that may spend.
-///
-/// # Errors
-/// `TENANT_SUSPENDED`.
-pub fn require_active(tenant: &Tenant) -> Result<(), AppError> {
-    if tenant.status == TenantStatus::Active {
-        Ok(())
-    } else {
-        Err(AppError::new(
-            ErrorCode::TenantSuspended,
-            format!("the workspace is {}", tenant.status),
-        ))
     }
 }

@@ -4,6 +4,7 @@
 //! [`Environment`], money moves only by commands to the store.
 
 pub mod admin;
+pub mod audit;
 pub mod auth;
 pub mod calls;
 pub mod catalogue;
@@ -36,6 +37,7 @@ pub mod tokens;
 mod tools;
 pub mod topups;
 pub mod webhooks;
+pub mod workspaces;
 
 pub use auth::{Actor, ActorCredential, Authenticator};
 pub use calls::CallDesk;
@@ -49,3 +51,4 @@ pub use error::AppError;
 pub use keys::{KeyDesk, KeyIssuer};
 pub use pricing::PricingDesk;
 pub use settings::SettingsDesk;
+pub use workspaces::WorkspaceDesk;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rand::RngCore as _;
 use turnpike_app::admin::AdminDesk;
+use turnpike_app::audit::AuditReader;
 use turnpike_app::auth::LimitKey;
 use turnpike_app::limits::RateLimits;
 use turnpike_app::providers::{ModelEntry, ProviderEntry, Shelf, ToolEntry};
@@ -16,7 +17,7 @@ use turnpike_app::topups::{TopupDesk, TopupSettings};
 use turnpike_app::webhooks::{Dispatcher, SecretBox, WebhookDesk, WebhookParts};
 use turnpike_app::{
     AppSettings, Authenticator, CallDesk, CatalogueDesk, DriftDesk, EndUserDesk, Engine, Environment,
-    KeyDesk, KeyIssuer, PricingDesk, SettingsDesk,
+    KeyDesk, KeyIssuer, PricingDesk, SettingsDesk, WorkspaceDesk,
 };
 use turnpike_core::access::KeyPepper;
 use turnpike_store::{PostgresOptions, PostgresStore, PriceRow, SqliteOptions, SqliteStore, Store};
@@ -73,6 +74,8 @@ pub(crate) struct Service {
     pub(crate) settings: Arc<SettingsDesk>,
     pub(crate) catalogue: CatalogueDesk,
     pub(crate) pricing: PricingDesk,
+    pub(crate) workspaces: WorkspaceDesk,
+    pub(crate) audit: AuditReader,
     pub(crate) authenticator: Authenticator,
     pub(crate) limits: RateLimits<LimitKey>,
     pub(crate) vault: Arc<KeyVault>,
@@ -139,6 +142,8 @@ impl Service {
             desk: CallDesk::new(engine.clone(), shelf.clone()),
             reader: Reader::new(store.clone(), shelf.clone()),
             end_users: EndUserDesk::new(store.clone(), environment.clone(), vault.clone(), mints),
+            workspaces: WorkspaceDesk::new(store.clone(), environment.clone()),
+            audit: AuditReader::new(store.clone()),
             admin: AdminDesk::new(
                 store.clone(),
                 environment.clone(),

@@ -1,9 +1,8 @@
-//! Workspaces, members and end users, with the SQL that both databases share.
+//! Workspaces and end users, with the SQL that both databases share.
 //!
 //! Each change and its audit row are one transaction; a change that touches no row writes no audit row.
 
 use async_trait::async_trait;
-use turnpike_core::access::Role;
 use turnpike_core::ids::{ExternalUserId, TenantId, TokenId};
 use turnpike_core::ledger::policy::EndUser;
 use turnpike_core::ledger::token::EndUserToken;
@@ -13,7 +12,7 @@ use turnpike_core::time::Timestamp;
 
 use crate::audit_log::audit_row;
 use crate::error::StoreError;
-use crate::records::{AuditRow, EndUserFilter, Member, SigningKeyRow, Tenant};
+use crate::records::{AuditRow, EndUserFilter, SigningKeyRow, Tenant};
 use crate::rows::{self, ACCOUNT_COLUMNS, END_USER_COLUMNS, END_USER_WIDTH, TOKEN_COLUMNS, tenant_params};
 use crate::sql::{Param, Row, Sql, Statement, params};
 use crate::traits::Directory;
@@ -21,7 +20,8 @@ use crate::traits::Directory;
 const TENANT_COLUMNS: &str = "tenant_id, name, status, credits_per_dollar, settings, created_at";
 /// Tokens removed in one transaction, so that no command waits long for it.
 const PRUNED_AT_ONCE: u32 = 1_000;
-const MEMBER_COLUMNS: &str = "tenant_id, subject, role, created_at";
+/// How many columns [`tenant_columns`] are.
+pub(crate) const TENANT_WIDTH: usize = 6;
 
 pub(crate) fn corrupt(what: &str) -> StoreError {
     StoreError::Corrupt(what.to_owned())
@@ -35,7 +35,17 @@ pub(crate) fn from_json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T,
     serde_json::from_str(text).map_err(|error| corrupt(&error.to_string()))
 }
 
-fn tenant(row: &Row) -> Result<Tenant, StoreError> {
+/// The columns of a workspace in the table `alias`, as [`tenant`] reads them.
+pub(crate) fn tenant_columns(alias: &str) -> String {
+    TENANT_COLUMNS
+        .split(", ")
+        .map(|column| format!("{alias}.{column}"))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// A workspace from the first cells of a row.
+pub(crate) fn tenant(row: &Row) -> Result<Tenant, StoreError> {
     Ok(Tenant {
         id: TenantId(row.uuid(0)?),
         name: row.text(1)?.to_owned(),
@@ -43,15 +53,6 @@ fn tenant(row: &Row) -> Result<Tenant, StoreError> {
         credits_per_dollar: CreditsPerDollar::try_from(row.int(3)?).map_err(corrupt)?,
         settings: from_json(row.text(4)?)?,
         created_at: rows::instant(row, 5)?,
-    })
-}
-
-fn member(row: &Row) -> Result<Member, StoreError> {
-    Ok(Member {
-        tenant: TenantId(row.uuid(0)?),
-        subject: row.text(1)?.to_owned(),
-        role: Role::from_code(row.small(2)?).ok_or_else(|| corrupt("role"))?,
-        created_at: rows::instant(row, 3)?,
     })
 }
 
@@ -113,54 +114,22 @@ impl<S: Sql> Directory for S {
         Ok(touched(&self.write(vec![update, audit_row(audit)]).await?))
     }
 
-    async fn put_member(&self, member: &Member, audit: &AuditRow) -> Result<(), StoreError> {
-        let mut params = tenant_params(member.tenant);
-        params.extend(params![
-            &*member.subject,
-            member.role.code(),
-            member.created_at.millis()
-        ]);
-        let put = Statement::new(
-            "INSERT INTO members (bucket, tenant_id, subject, role, created_at) VALUES ($1, $2, $3, $4, $5)
-             ON CONFLICT (bucket, tenant_id, subject) DO UPDATE SET role = $4",
-            params,
-        );
-        self.write(vec![put, audit_row(audit)]).await.map(drop)
-    }
-
-    async fn remove_member(
+    async fn set_tenant_profile(
         &self,
         tenant: TenantId,
-        subject: &str,
+        name: &str,
+        rate: CreditsPerDollar,
         audit: &AuditRow,
     ) -> Result<bool, StoreError> {
         let mut params = tenant_params(tenant);
-        params.push(Param::from(subject));
-        let delete = Statement::new(
-            "DELETE FROM members WHERE bucket = $1 AND tenant_id = $2 AND subject = $3",
+        params.extend(params![name, rate.get()]);
+        // What credits mean cannot change once there are some.
+        let update = Statement::new(
+            "UPDATE tenants SET name = $3, credits_per_dollar = $4
+             WHERE bucket = $1 AND tenant_id = $2 AND (credits_per_dollar = $4 OR transfer_seq = 0)",
             params,
         );
-        Ok(touched(&self.write(vec![delete, audit_row(audit)]).await?))
-    }
-
-    async fn list_members(&self, tenant: TenantId) -> Result<Vec<Member>, StoreError> {
-        let sql = format!(
-            "SELECT {MEMBER_COLUMNS} FROM members WHERE bucket = $1 AND tenant_id = $2 ORDER BY subject"
-        );
-        self.query(&sql, tenant_params(tenant))
-            .await?
-            .iter()
-            .map(member)
-            .collect()
-    }
-
-    async fn list_memberships(&self, subject: &str) -> Result<Vec<Member>, StoreError> {
-        let sql = format!("SELECT {MEMBER_COLUMNS} FROM members WHERE subject = $1 ORDER BY tenant_id");
-        self.query(&sql, params![subject])
-            .await?
-            .iter()
-            .map(member)
-            .collect()
+        Ok(touched(&self.write(vec![update, audit_row(audit)]).await?))
     }
 
     async fn find_end_user(

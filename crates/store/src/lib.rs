@@ -10,6 +10,7 @@ mod directory;
 mod drifts;
 mod error;
 mod keys;
+mod members;
 mod memory;
 mod migrate;
 mod postgres;
@@ -27,6 +28,7 @@ mod webhooks;
 pub use audit_log::{AuditFilter, AuditLog, AuditRecord};
 pub use error::{StoreError, SubmitError};
 pub use keys::Keys;
+pub use members::{MemberChange, Members};
 pub use memory::MemoryStore;
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use records::{

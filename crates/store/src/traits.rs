@@ -10,16 +10,17 @@ use turnpike_core::ledger::policy::EndUser;
 use turnpike_core::ledger::token::EndUserToken;
 use turnpike_core::ledger::topup::{AutoTopup, Topup};
 use turnpike_core::ledger::{Account, AccountKey, Command, Hold, Outcome, TenantStatus, Transfer};
-use turnpike_core::money::Micros;
+use turnpike_core::money::{CreditsPerDollar, Micros};
 use turnpike_core::time::{Day, Timestamp};
 use uuid::Uuid;
 
 use crate::audit_log::{AuditLog, AuditRecord};
 use crate::error::{StoreError, SubmitError};
 use crate::keys::Keys;
+use crate::members::Members;
 use crate::records::{
-    AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, Member, OpenCalls,
-    PriceRow, SigningKeyRow, Tenant, TopupFilter, UsageFilter, UsageGroup, UsageRow,
+    AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, OpenCalls, PriceRow,
+    SigningKeyRow, Tenant, TopupFilter, UsageFilter, UsageGroup, UsageRow,
 };
 use crate::settings::Settings;
 use crate::webhooks::{
@@ -87,7 +88,7 @@ pub enum Scan<'a> {
     Audit(&'a mut (dyn FnMut(AuditRecord) -> bool + Send)),
 }
 
-/// Workspaces, members, end users. Every change writes its audit row in the same transaction.
+/// Workspaces, keys, end users. Every change writes its audit row in the same transaction.
 #[async_trait]
 pub trait Directory: Send + Sync {
     /// Adds a workspace.
@@ -103,19 +104,14 @@ pub trait Directory: Send + Sync {
         status: TenantStatus,
         audit: &AuditRow,
     ) -> Result<bool, StoreError>;
-    /// Adds a member or changes the role.
-    async fn put_member(&self, member: &Member, audit: &AuditRow) -> Result<(), StoreError>;
-    /// Removes a member; `false` = there was none.
-    async fn remove_member(
+    /// Sets a workspace's name and denomination; `false` = there is none, or credits have a meaning already.
+    async fn set_tenant_profile(
         &self,
         tenant: TenantId,
-        subject: &str,
+        name: &str,
+        rate: CreditsPerDollar,
         audit: &AuditRow,
     ) -> Result<bool, StoreError>;
-    /// A workspace's members, by subject.
-    async fn list_members(&self, tenant: TenantId) -> Result<Vec<Member>, StoreError>;
-    /// A person's memberships.
-    async fn list_memberships(&self, subject: &str) -> Result<Vec<Member>, StoreError>;
     /// An end user.
     async fn find_end_user(
         &self,
@@ -349,6 +345,7 @@ pub trait Store:
     + Directory
     + Keys
     + Settings
+    + Members
     + Topups
     + Drifts
     + WebhookEndpoints
@@ -366,6 +363,7 @@ impl<T> Store for T where
         + Directory
         + Keys
         + Settings
+        + Members
         + Topups
         + Drifts
         + WebhookEndpoints

@@ -127,12 +127,12 @@ impl CatalogueDesk {
                 "catalog.reset"
             };
             let change = Change::new(action, &pattern);
-            let change = change.before(json!(before)).after(json!(rule));
+            let change = change.before(&json!(before)).after(&json!(rule));
             let changes = if before == rule { Vec::new() } else { vec![change] };
             Ok((settings, changes))
         };
         let author = Author::of(actor);
-        let settings = self.settings.edit(actor.tenant.id, &author, edit).await?;
+        let settings = self.settings.edit(&author, edit).await?;
         Ok(self.view(&settings, what))
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use turnpike_core::access::{KeyPepper, KeySecret};
-use turnpike_core::ids::{KeyId, TenantId};
+use turnpike_core::ids::KeyId;
 use turnpike_core::time::Timestamp;
 use turnpike_store::{ApiKey, AuditRow, KeyPricing, Store};
 
@@ -42,20 +42,15 @@ impl KeyIssuer {
     ///
     /// # Errors
     /// `VALIDATION_ERROR`.
-    pub(crate) async fn issue(
-        &self,
-        tenant: TenantId,
-        new: NewKey,
-        author: &Author,
-    ) -> Result<Value, AppError> {
+    pub(crate) async fn issue(&self, author: &Author, new: NewKey) -> Result<Value, AppError> {
         new.check()?;
         let now = self.environment.now();
         let expires_at = new
             .expires_in
             .map(|secs| now.plus_millis(secs.saturating_mul(1000)));
-        let (key, secret) = self.make(tenant, new, expires_at, now, author);
+        let (key, secret) = self.make(author, new, expires_at, now);
         let metadata = key_view(&key, now);
-        let change = Change::new("key.create", &key.id).after(metadata.clone());
+        let change = Change::new("key.create", &key.id).after(&metadata);
         let audits = self.with_pricing(vec![change], &key, author);
         self.store.insert_key(&key, &audits).await?;
         Ok(answer(&key, &secret, &metadata))
@@ -68,9 +63,9 @@ impl KeyIssuer {
     /// When the store does not answer.
     pub(super) async fn replace(
         &self,
+        author: &Author,
         old: &ApiKey,
         overlap_secs: i64,
-        author: &Author,
     ) -> Result<Option<Value>, AppError> {
         let now = self.environment.now();
         let same = NewKey {
@@ -81,14 +76,14 @@ impl KeyIssuer {
             tools: old.tools.clone(),
             expires_in: None,
         };
-        let (key, secret) = self.make(old.tenant, same, old.expires_at, now, author);
+        let (key, secret) = self.make(author, same, old.expires_at, now);
         let until = now.plus_millis(overlap_secs.saturating_mul(1000));
         let ends = old.expires_at.map_or(until, |at| at.min(until));
         let metadata = key_view(&key, now);
-        let created = Change::new("key.create", &key.id).after(metadata.clone());
+        let created = Change::new("key.create", &key.id).after(&metadata);
         let rotated = Change::new("key.rotate", &old.id)
-            .before(json!({ "expiresAt": old.expires_at }))
-            .after(json!({ "expiresAt": ends, "replacedBy": key.id }));
+            .before(&json!({ "expiresAt": old.expires_at }))
+            .after(&json!({ "expiresAt": ends, "replacedBy": key.id }));
         let audits = self.with_pricing(vec![rotated, created], &key, author);
         let replaced = self.store.replace_key(old.id, until, &key, &audits).await?;
         Ok(replaced.then(|| answer(&key, &secret, &metadata)))
@@ -98,27 +93,21 @@ impl KeyIssuer {
     ///
     /// # Errors
     /// When the store does not answer.
-    pub(crate) async fn revoke(
-        &self,
-        tenant: TenantId,
-        key: KeyId,
-        author: &Author,
-    ) -> Result<bool, AppError> {
+    pub(crate) async fn revoke(&self, author: &Author, key: KeyId) -> Result<bool, AppError> {
         let now = self.environment.now();
         let change = Change::new("key.revoke", &key)
-            .before(json!({ "revokedAt": null }))
-            .after(json!({ "revokedAt": now }));
-        let audit = change.row(&*self.environment, tenant, author);
-        Ok(self.store.revoke_key(tenant, key, now, &audit).await?)
+            .before(&json!({ "revokedAt": null }))
+            .after(&json!({ "revokedAt": now }));
+        let audit = change.row(&*self.environment, author);
+        Ok(self.store.revoke_key(author.tenant(), key, now, &audit).await?)
     }
 
     fn make(
         &self,
-        tenant: TenantId,
+        author: &Author,
         new: NewKey,
         expires_at: Option<Timestamp>,
         now: Timestamp,
-        author: &Author,
     ) -> (ApiKey, KeySecret) {
         let mut scopes = new.scopes;
         scopes.sort_unstable();
@@ -126,7 +115,7 @@ impl KeyIssuer {
         let secret = KeySecret::generate(&self.brand, new.kind, &self.environment.random_32());
         let key = ApiKey {
             id: KeyId(self.environment.new_id()),
-            tenant,
+            tenant: author.tenant(),
             kind: new.kind,
             name: new.name,
             prefix: secret.prefix().to_owned(),
@@ -146,9 +135,9 @@ impl KeyIssuer {
     /// The rows of the audit log; a key that comes with prices changes prices.
     fn with_pricing(&self, mut changes: Vec<Change>, key: &ApiKey, author: &Author) -> Vec<AuditRow> {
         if key.pricing != KeyPricing::default() {
-            changes.push(Change::new("key.pricing", &key.id).after(json!(key.pricing)));
+            changes.push(Change::new("key.pricing", &key.id).after(&json!(key.pricing)));
         }
-        let row = |change: Change| change.row(&*self.environment, key.tenant, author);
+        let row = |change: Change| change.row(&*self.environment, author);
         changes.into_iter().map(row).collect()
     }
 }

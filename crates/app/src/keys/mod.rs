@@ -69,7 +69,7 @@ impl KeyDesk {
         if let Some(tools) = &new.tools {
             self.check_tools(actor, tools)?;
         }
-        self.issuer.issue(actor.tenant.id, new, &Author::of(actor)).await
+        self.issuer.issue(&Author::of(actor), new).await
     }
 
     /// A page of the workspace's keys, newest first.
@@ -108,9 +108,7 @@ impl KeyDesk {
     pub async fn revoke(&self, actor: &Actor, id: KeyId) -> Result<Value, AppError> {
         let key = self.find(actor, id).await?;
         if key.revoked_at.is_none() {
-            self.issuer
-                .revoke(actor.tenant.id, id, &Author::of(actor))
-                .await?;
+            self.issuer.revoke(&Author::of(actor), id).await?;
         }
         self.get(actor, id).await
     }
@@ -136,7 +134,7 @@ impl KeyDesk {
         working(&old)?;
         let replaced = self
             .issuer
-            .replace(&old, overlap_secs, &Author::of(actor))
+            .replace(&Author::of(actor), &old, overlap_secs)
             .await?;
         if let Some(answer) = replaced {
             return Ok(answer);
@@ -158,9 +156,9 @@ impl KeyDesk {
             self.check_pricing(actor, &pricing, "endpoints")?;
             if key.pricing != pricing {
                 let change = Change::new("key.pricing", &id)
-                    .before(json!(key.pricing))
-                    .after(json!(pricing));
-                let audit = change.row(&*self.environment, actor.tenant.id, &author);
+                    .before(&json!(key.pricing))
+                    .after(&json!(pricing));
+                let audit = change.row(&*self.environment, &author);
                 if !self.store.set_key_pricing(&key, &pricing, &audit).await? {
                     continue;
                 }

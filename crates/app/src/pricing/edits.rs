@@ -161,7 +161,7 @@ impl PricingDesk {
             let mut settings = current.clone();
             level.set(&mut settings.pricing, markup);
             let change = Change::new(action, &level.target());
-            let change = change.before(said(before)).after(said(markup));
+            let change = change.before(&said(before)).after(&said(markup));
             let changes = if before == markup {
                 Vec::new()
             } else {
@@ -170,7 +170,7 @@ impl PricingDesk {
             Ok((settings, changes))
         };
         let author = Author::of(actor);
-        self.settings.edit(actor.tenant.id, &author, edit).await?;
+        self.settings.edit(&author, edit).await?;
         Ok(level.view(markup))
     }
 }

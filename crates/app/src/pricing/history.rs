@@ -1,12 +1,9 @@
 //! What changed in prices and catalogue, when, and by whom: rows of the audit log.
 
-use serde_json::{Value, json};
-use turnpike_store::{AuditFilter, AuditRecord};
-
 use super::PricingDesk;
+use crate::audit::{AuditPage, AuditQuery, AuditReader};
 use crate::auth::Actor;
 use crate::error::AppError;
-use crate::paging::{Page, id_cursor};
 
 /// What begins the actions that change prices, or what may be called.
 const ACTIONS: [&str; 3] = ["pricing.", "catalog.", "key.pricing"];
@@ -16,24 +13,20 @@ impl PricingDesk {
     ///
     /// # Errors
     /// `CURSOR_INVALID`.
-    pub async fn history(&self, actor: &Actor, cursor: Option<&str>, limit: u32) -> Result<Page, AppError> {
-        let filter = AuditFilter {
-            before_seq: id_cursor(cursor)?,
-            actions: ACTIONS.map(str::to_owned).to_vec(),
-            limit: limit.saturating_add(1),
+    pub async fn history(
+        &self,
+        actor: &Actor,
+        cursor: Option<&str>,
+        limit: u32,
+    ) -> Result<AuditPage, AppError> {
+        let query = AuditQuery {
+            cursor: cursor.map(str::to_owned),
+            limit,
+            ..AuditQuery::default()
         };
-        let rows = self.store.list_audit(actor.tenant.id, &filter).await?;
-        Ok(Page::cut(&rows, limit, |row| row.seq.to_string(), change_view))
+        let actions = ACTIONS.map(str::to_owned).to_vec();
+        AuditReader::new(self.store.clone())
+            .page_of(actor, actions, &query)
+            .await
     }
-}
-
-fn change_view(row: &AuditRecord) -> Value {
-    let document = |text: &Option<String>| {
-        text.as_deref()
-            .and_then(|text| serde_json::from_str::<Value>(text).ok())
-    };
-    json!({
-        "id": row.id, "at": row.at, "actor": row.actor, "action": row.action, "target": row.target,
-        "before": document(&row.before), "after": document(&row.after),
-    })
 }

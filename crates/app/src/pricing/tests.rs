@@ -289,9 +289,9 @@ async fn parallel_edits_of_different_levels_lose_nothing() {
         assert!(level["markupBps"].is_i64(), "{levels}");
     }
     let page = desk.history(&owner, None, 100).await.unwrap();
-    assert_eq!((page.data.len(), page.next_cursor), (20, None));
+    assert_eq!((page.rows.len(), page.next_cursor), (20, None));
     // Each says what it found: a chain from nothing to now.
-    let of_global: Vec<&Value> = page.data.iter().filter(|row| row["target"] == "global").collect();
+    let of_global: Vec<&Value> = page.rows.iter().filter(|row| row["target"] == "global").collect();
     for pair in of_global.windows(2) {
         assert_eq!(pair[0]["before"], pair[1]["after"]);
     }
@@ -316,5 +316,5 @@ async fn what_is_not_there_has_no_price() {
     }
     desk.reset(&owner, Level::Global).await.unwrap();
     let page = desk.history(&owner, None, 100).await.unwrap();
-    assert!(page.data.is_empty(), "nothing was changed");
+    assert!(page.rows.is_empty(), "nothing was changed");
 }

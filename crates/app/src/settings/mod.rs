@@ -61,7 +61,7 @@ impl SettingsDesk {
             }
             Ok(settings)
         };
-        self.replace(actor.tenant.id, &Author::of(actor), replace).await
+        self.replace(&Author::of(actor), replace).await
     }
 
     /// Replaces a workspace's settings as a whole.
@@ -70,16 +70,15 @@ impl SettingsDesk {
     /// `VALIDATION_ERROR`, `NOT_FOUND`.
     pub(crate) async fn replace(
         &self,
-        tenant: TenantId,
         author: &Author,
         replace: impl Fn(&TenantSettings) -> Result<TenantSettings, AppError> + Sync,
     ) -> Result<TenantSettings, AppError> {
         let edit = |current: &TenantSettings| {
             let settings = replace(current)?;
-            let changes = replacements(tenant, current, &settings);
+            let changes = replacements(author.tenant(), current, &settings);
             Ok((settings, changes))
         };
-        self.edit(tenant, author, edit).await
+        self.edit(author, edit).await
     }
 
     /// Changes a workspace's settings: `edit` says what they become and what that changes. Nothing is written when it
@@ -89,10 +88,10 @@ impl SettingsDesk {
     /// `NOT_FOUND`; what `edit` says; `SERVICE_UNAVAILABLE` when others keep changing them.
     pub(crate) async fn edit(
         &self,
-        tenant: TenantId,
         author: &Author,
         edit: impl Fn(&TenantSettings) -> Result<(TenantSettings, Vec<Change>), AppError> + Sync,
     ) -> Result<TenantSettings, AppError> {
+        let tenant = author.tenant();
         for _ in 0..TRIES {
             let stored = self.store.find_settings(tenant).await?;
             let stored = stored.ok_or_else(no_such_workspace)?;
@@ -100,7 +99,7 @@ impl SettingsDesk {
             if changes.is_empty() {
                 return Ok(settings);
             }
-            let row = |change: Change| change.row(&*self.environment, tenant, author);
+            let row = |change: Change| change.row(&*self.environment, author);
             let audits: Vec<_> = changes.into_iter().map(row).collect();
             if self
                 .store
@@ -120,14 +119,14 @@ fn replacements(tenant: TenantId, before: &TenantSettings, after: &TenantSetting
         return Vec::new();
     }
     let all = Change::new("tenant.settings", &tenant);
-    let mut changes = vec![all.before(json!(before)).after(json!(after))];
+    let mut changes = vec![all.before(&json!(before)).after(&json!(after))];
     if before.pricing != after.pricing {
         let change = Change::new("pricing.replace", &tenant);
-        changes.push(change.before(json!(before.pricing)).after(json!(after.pricing)));
+        changes.push(change.before(&json!(before.pricing)).after(&json!(after.pricing)));
     }
     if before.catalog != after.catalog {
         let change = Change::new("catalog.replace", &tenant);
-        changes.push(change.before(json!(before.catalog)).after(json!(after.catalog)));
+        changes.push(change.before(&json!(before.catalog)).after(&json!(after.catalog)));
     }
     changes
 }

@@ -22,10 +22,12 @@ mod schemas_pricing;
 mod schemas_topups;
 mod schemas_users;
 mod schemas_webhooks;
+mod schemas_workspace;
 mod serve;
 mod tokens;
 mod topups;
 mod webhooks;
+mod workspace;
 mod wrap;
 
 use std::sync::Arc;

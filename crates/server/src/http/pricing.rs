@@ -13,9 +13,10 @@ use utoipa_axum::routes;
 use super::App;
 use super::access::admitted;
 use super::openapi::Errors;
-use super::routes::{Answered, AppState, PageQuery, Segments, changing, enveloped, no_store, paged, query};
+use super::routes::{Answered, AppState, PageQuery, Segments, changing, enveloped, no_store, query};
 use super::schemas_keys::PageParams;
 use super::schemas_pricing as schemas;
+use super::schemas_workspace::AuditPage;
 
 /// The documented routes of this module.
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
@@ -87,16 +88,20 @@ async fn explain(State(app): AppState, request: Request) -> Answered {
     Ok(no_store(&json!({ "success": true, "explain": explain })))
 }
 
-/// Lists changes of prices, keys' prices and catalogue, newest first.
+/// Lists changes of prices, keys' prices and catalogue, newest first: the rows of the audit log whose action begins with
+/// `pricing.`, `catalog.` or `key.pricing`.
 #[utoipa::path(
     get, path = "/api/credits/pricing/history", tag = "Pricing", params(PageParams),
-    responses((status = 200, description = "A page of changes", body = schemas::PriceChangeList), Errors)
+    responses((status = 200, description = "A page of changes", body = AuditPage), Errors)
 )]
 async fn history(State(app): AppState, request: Request) -> Answered {
     let (actor, parts) = admitted(request)?;
     let asked: PageQuery = query(&parts)?;
     let desk = &app.service.pricing;
-    Ok(paged(&desk.history(&actor, asked.cursor(), asked.size()?).await?))
+    let page = desk.history(&actor, asked.cursor(), asked.size()?).await?;
+    Ok(no_store(
+        &json!({ "success": true, "data": page.rows, "next_cursor": page.next_cursor }),
+    ))
 }
 
 /// Replaces the markup on every call that no other level speaks of; what is left out is none.

@@ -32,7 +32,9 @@ use super::caller::{call_context, payer, sees_cost};
 use super::openapi::{self, Errors};
 use super::problem::ApiError;
 use super::wrap::{panicked, wrap};
-use super::{catalogue, checkout, end_users, header_params, keys, pricing, tokens, topups, webhooks};
+use super::{
+    catalogue, checkout, end_users, header_params, keys, pricing, tokens, topups, webhooks, workspace,
+};
 use crate::pages::{ICON_PATH, STYLESHEET_PATH};
 use crate::service::SetupError;
 
@@ -65,6 +67,7 @@ pub(super) fn documented() -> OpenApiRouter<Arc<App>> {
         .merge(keys::routes())
         .merge(catalogue::routes())
         .merge(pricing::routes())
+        .merge(workspace::routes())
         .routes(routes!(openapi_json))
         .routes(routes!(llms_txt))
         .routes(routes!(healthz))

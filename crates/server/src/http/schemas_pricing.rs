@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
@@ -199,35 +198,6 @@ struct PriceLevel {
 pub(super) struct LevelEnvelope {
     success: bool,
     pricing: PriceLevel,
-}
-
-/// A change of prices or of the catalogue.
-#[derive(Serialize, ToSchema)]
-struct PriceChange {
-    id: Uuid,
-    #[schema(format = DateTime)]
-    at: String,
-    /// `member:` and the subject, `key:` and its id, or `operator`.
-    actor: String,
-    /// `pricing.set`, `pricing.reset`, `pricing.replace`, `catalog.set`, `catalog.reset`, `catalog.replace` or
-    /// `key.pricing`.
-    action: String,
-    target: String,
-    /// Null where nothing was.
-    #[schema(required)]
-    before: Option<Value>,
-    /// Null where nothing is.
-    #[schema(required)]
-    after: Option<Value>,
-}
-
-/// A page of changes.
-#[derive(ToSchema)]
-pub(super) struct PriceChangeList {
-    success: bool,
-    data: Vec<PriceChange>,
-    #[schema(required)]
-    next_cursor: Option<String>,
 }
 
 /// The configuration level that supplied a part of the markup.

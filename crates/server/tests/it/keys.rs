@@ -414,14 +414,6 @@ async fn a_revoked_key_is_refused_at_once(store: Store) {
         .json();
     assert_eq!(again, revoked);
     assert_eq!(site.noted("key.revoke").await, 1);
-    site.operate(&["tenant", "suspend", &site.tenant]);
-    let other = site.get(KEYS).send().await.expect(200).json()["data"][1]["id"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    site.about_key(Method::DELETE, &other, "", &site.owner(), &json!({}))
-        .await
-        .expect(200);
 }
 
 // Fault matrix 147

@@ -28,6 +28,7 @@ mod harness;
 
 mod allocations;
 mod auth;
+mod authorisation;
 mod auto_topups;
 mod bank;
 mod browsers;
@@ -81,3 +82,4 @@ mod webhook_mistakes;
 mod webhook_replay;
 mod webhook_safety;
 mod webhook_types;
+mod workspaces;

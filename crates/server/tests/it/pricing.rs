@@ -37,7 +37,7 @@ impl Site {
             percent(endpoint)
         );
         if let Some(args) = args {
-            path.push_str(&format!("&args={}", percent(args)));
+            path.extend(["&args=", &percent(args)]);
         }
         self.client
             .request(Method::GET, &path)

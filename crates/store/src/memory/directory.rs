@@ -1,14 +1,17 @@
 //! Workspaces, members and end users in memory.
 
 use async_trait::async_trait;
+use turnpike_core::access::Role;
 use turnpike_core::ids::{ExternalUserId, TenantId, TokenId};
 use turnpike_core::ledger::policy::EndUser;
 use turnpike_core::ledger::token::EndUserToken;
 use turnpike_core::ledger::{Account, Payer, TenantStatus};
+use turnpike_core::money::CreditsPerDollar;
 use turnpike_core::time::Timestamp;
 
 use super::MemoryStore;
 use crate::error::StoreError;
+use crate::members::{MemberChange, Members};
 use crate::records::{AuditRow, EndUserFilter, Member, SigningKeyRow, Tenant};
 use crate::traits::Directory;
 
@@ -56,46 +59,29 @@ impl Directory for MemoryStore {
         Ok(true)
     }
 
-    async fn put_member(&self, member: &Member, audit: &AuditRow) -> Result<(), StoreError> {
-        let mut state = self.state();
-        let key = (member.tenant, member.subject.clone());
-        state.members.entry(key).or_insert_with(|| member.clone()).role = member.role;
-        state.append(audit);
-        Ok(())
-    }
-
-    async fn remove_member(
+    async fn set_tenant_profile(
         &self,
         tenant: TenantId,
-        subject: &str,
+        name: &str,
+        rate: CreditsPerDollar,
         audit: &AuditRow,
     ) -> Result<bool, StoreError> {
         let mut state = self.state();
-        let removed = state.members.remove(&(tenant, subject.to_owned())).is_some();
-        if removed {
-            state.append(audit);
+        let is_new = state.transfers_of(tenant).next().is_none();
+        let Some(found) = state.tenants.get_mut(&tenant) else {
+            return Ok(false);
+        };
+        if found.credits_per_dollar != rate && !is_new {
+            return Ok(false);
         }
-        Ok(removed)
-    }
-
-    async fn list_members(&self, tenant: TenantId) -> Result<Vec<Member>, StoreError> {
-        Ok(self
-            .state()
-            .members
-            .values()
-            .filter(|member| member.tenant == tenant)
-            .cloned()
-            .collect())
-    }
-
-    async fn list_memberships(&self, subject: &str) -> Result<Vec<Member>, StoreError> {
-        Ok(self
-            .state()
-            .members
-            .values()
-            .filter(|member| member.subject == subject)
-            .cloned()
-            .collect())
+        name.clone_into(&mut found.name);
+        found.credits_per_dollar = rate;
+        if let Some(mut head) = state.books.tenants.get(&tenant).copied() {
+            head.credits_per_dollar = rate;
+            state.books.tenants.load(tenant, Some(head));
+        }
+        state.append(audit);
+        Ok(true)
     }
 
     async fn find_end_user(
@@ -170,5 +156,59 @@ impl Directory for MemoryStore {
     async fn delete_signing_key(&self, kid: &str) -> Result<(), StoreError> {
         self.state().signing_keys.retain(|key| key.kid != kid);
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Members for MemoryStore {
+    async fn change_member(&self, change: &MemberChange, audit: &AuditRow) -> Result<bool, StoreError> {
+        let mut state = self.state();
+        let key = (change.tenant, change.subject.clone());
+        let has = state.members.get(&key).map(|member| member.role);
+        let is_owner = |member: &Member| member.tenant == change.tenant && member.role == Role::Owner;
+        let other_owner = state
+            .members
+            .values()
+            .any(|member| is_owner(member) && member.subject != change.subject);
+        let loses_owner = has == Some(Role::Owner) && change.to != Some(Role::Owner) && !other_owner;
+        if has != change.from || loses_owner || (has.is_none() && change.to.is_none()) {
+            return Ok(false);
+        }
+        match change.to {
+            None => drop(state.members.remove(&key)),
+            Some(role) => {
+                let new = Member {
+                    tenant: change.tenant,
+                    subject: change.subject.clone(),
+                    role,
+                    created_at: change.at,
+                };
+                state.members.entry(key).or_insert(new).role = role;
+            }
+        }
+        state.append(audit);
+        Ok(true)
+    }
+
+    async fn list_members(&self, tenant: TenantId) -> Result<Vec<Member>, StoreError> {
+        let state = self.state();
+        let members = state.members.values();
+        Ok(members
+            .filter(|member| member.tenant == tenant)
+            .cloned()
+            .collect())
+    }
+
+    async fn list_memberships(&self, subject: &str) -> Result<Vec<(Member, Tenant)>, StoreError> {
+        let state = self.state();
+        let with_tenant =
+            |member: &Member| Some((member.clone(), state.tenants.get(&member.tenant)?.clone()));
+        let members = state.members.values();
+        let mut all: Vec<_> = members
+            .filter(|member| member.subject == subject)
+            .filter_map(with_tenant)
+            .collect();
+        all.sort_by(|(_, one), (_, other)| (&one.name, one.id).cmp(&(&other.name, other.id)));
+        Ok(all)
     }
 }

@@ -91,6 +91,8 @@ contract! {
         directory:
             workspaces_are_added_listed_and_changed,
             members_come_change_and_go,
+            two_owners_cannot_remove_each_other,
+            what_credits_mean_is_fixed_by_the_first_entry,
             limits_are_set_and_hold_for_the_next_call;
         keys:
             keys_are_found_by_hash_and_revoked_once,
