@@ -17,8 +17,8 @@ use turnpike_app::tokens::{KeyVault, VaultSettings};
 use turnpike_app::topups::{TopupDesk, TopupSettings};
 use turnpike_app::webhooks::{Dispatcher, SecretBox, WebhookDesk, WebhookParts};
 use turnpike_app::{
-    AppSettings, Authenticator, CallDesk, DriftDesk, EndUserDesk, Engine, Environment, PeopleDesk,
-    WorkspaceDesk,
+    AppSettings, Authenticator, CallDesk, CatalogueDesk, DriftDesk, EndUserDesk, Engine, Environment,
+    KeyDesk, KeyIssuer, PeopleDesk, PricingDesk, SettingsDesk, WorkspaceDesk,
 };
 use turnpike_core::access::KeyPepper;
 use turnpike_store::{PostgresOptions, PostgresStore, PriceRow, SqliteOptions, SqliteStore, Store};
@@ -75,6 +75,10 @@ pub(crate) struct Service {
     pub(crate) admin: AdminDesk,
     /// The built-in identity, and invitations whoever signs people in.
     pub(crate) people: Arc<PeopleDesk>,
+    pub(crate) keys: KeyDesk,
+    pub(crate) settings: Arc<SettingsDesk>,
+    pub(crate) catalogue: CatalogueDesk,
+    pub(crate) pricing: PricingDesk,
     pub(crate) workspaces: WorkspaceDesk,
     pub(crate) audit: AuditReader,
     pub(crate) authenticator: Authenticator,
@@ -157,6 +161,8 @@ impl Service {
         let drift = drift_desk(&config, store.clone(), environment.clone());
         let people = people(&config, &pepper, store.clone(), environment.clone())?;
         let mints = config.limits.token_mints_per_minute;
+        let settings_desk = Arc::new(SettingsDesk::new(store.clone(), environment.clone()));
+        let issuer = KeyIssuer::new(store.clone(), environment.clone(), pepper.clone(), brand.clone());
         let engine = Arc::new(Engine::new(store.clone(), environment.clone(), settings));
         Ok(Self {
             desk: CallDesk::new(engine.clone(), shelf.clone()),
@@ -167,13 +173,16 @@ impl Service {
             admin: AdminDesk::new(
                 store.clone(),
                 environment.clone(),
-                pepper.clone(),
-                brand.clone(),
+                issuer.clone(),
                 vault.clone(),
                 drift.clone(),
                 people.clone(),
             ),
             people,
+            keys: KeyDesk::new(store.clone(), environment.clone(), issuer, shelf.clone()),
+            catalogue: CatalogueDesk::new(settings_desk.clone(), shelf.clone()),
+            pricing: PricingDesk::new(store.clone(), settings_desk.clone(), shelf.clone()),
+            settings: settings_desk,
             drift,
             authenticator: Authenticator::new(store.clone(), pepper, brand, vault.clone()),
             vault,

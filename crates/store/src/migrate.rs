@@ -33,6 +33,7 @@ pub(crate) const SQLITE: &[Migration] = migrations!("sqlite":
     5 "0005_audit_chain",
     7 "0007_people",
     8 "0008_payouts",
+    9 "0009_keys",
 );
 pub(crate) const POSTGRES: &[Migration] = migrations!("postgres":
     1 "0001_foundation",
@@ -42,6 +43,7 @@ pub(crate) const POSTGRES: &[Migration] = migrations!("postgres":
     5 "0005_audit_chain",
     7 "0007_people",
     8 "0008_payouts",
+    9 "0009_keys",
 );
 
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)";

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use turnpike_app::Environment as _;
+use turnpike_app::KeyIssuer;
 use turnpike_app::admin::{AdminDesk, AdminRequest};
 use turnpike_core::ledger::TenantStatus;
 
@@ -310,7 +311,8 @@ pub(super) async fn request(global: &Global, request: AdminRequest) -> Result<Va
     let vault = vault(&config, &pepper, store.clone(), environment.clone());
     let drift = drift_desk(&config, store.clone(), environment.clone());
     let people = people(&config, &pepper, store.clone(), environment.clone())?;
-    let desk = AdminDesk::new(store.clone(), environment, pepper, brand, vault, drift, people);
+    let issuer = KeyIssuer::new(store.clone(), environment.clone(), pepper, brand);
+    let desk = AdminDesk::new(store.clone(), environment, issuer, vault, drift, people);
     let result = desk.run(request, "command line").await;
     store.close().await;
     Ok(result?)

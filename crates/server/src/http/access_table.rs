@@ -143,6 +143,7 @@ const READ: Demand = scope(Scope::TenantRead);
 const SETTINGS: Demand = scope(Scope::TenantWrite);
 const MOVES: Demand = scope(Scope::CreditsMove);
 const CREDENTIALS: Demand = scope(Scope::CredentialsManage);
+const CATALOGUE: Demand = scope(Scope::CatalogWrite);
 const TOKENS: Demand = scope(Scope::TokensManage);
 const MEMBERS: Demand = scope(Scope::MembersManage);
 const PAYOUTS: Demand = scope(Scope::PayoutsManage);
@@ -173,6 +174,29 @@ pub(crate) const TABLE: &[Rule] = &[
     post("/api/credits/tenants/me/invitations", guarded(Scope::MembersManage), Effect::Manage),
     delete("/api/credits/tenants/me/invitations/{invitationId}", MEMBERS, Effect::Manage),
     post("/api/credits/invitations/accept", Demand::Person, Effect::Manage),
+    // Keys
+    get("/api/credits/tenants/me/keys", CREDENTIALS),
+    post("/api/credits/tenants/me/keys", administrator(Scope::CredentialsManage), Effect::Manage),
+    get("/api/credits/tenants/me/keys/{keyId}", CREDENTIALS),
+    delete("/api/credits/tenants/me/keys/{keyId}", CREDENTIALS, Effect::Manage),
+    post("/api/credits/tenants/me/keys/{keyId}/rotate", administrator(Scope::CredentialsManage), Effect::Manage),
+    put("/api/credits/tenants/me/keys/{keyId}/pricing", CATALOGUE, Effect::Manage),
+    // Catalogue
+    get("/api/credits/catalog", READ),
+    put("/api/credits/catalog/{provider}", CATALOGUE, Effect::Manage),
+    delete("/api/credits/catalog/{provider}", CATALOGUE, Effect::Manage),
+    put("/api/credits/catalog/{provider}/{endpoint}", CATALOGUE, Effect::Manage),
+    delete("/api/credits/catalog/{provider}/{endpoint}", CATALOGUE, Effect::Manage),
+    // Pricing
+    get("/api/credits/pricing", READ),
+    get("/api/credits/pricing/explain", READ),
+    get("/api/credits/pricing/history", READ),
+    put("/api/credits/pricing/global", CATALOGUE, Effect::Manage),
+    delete("/api/credits/pricing/global", CATALOGUE, Effect::Manage),
+    put("/api/credits/pricing/providers/{provider}", CATALOGUE, Effect::Manage),
+    delete("/api/credits/pricing/providers/{provider}", CATALOGUE, Effect::Manage),
+    put("/api/credits/pricing/endpoints/{provider}/{endpoint}", CATALOGUE, Effect::Manage),
+    delete("/api/credits/pricing/endpoints/{provider}/{endpoint}", CATALOGUE, Effect::Manage),
     // End users
     get("/api/credits/end-users", READ),
     get("/api/credits/end-users/{externalUserId}", READ),

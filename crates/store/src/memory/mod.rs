@@ -5,13 +5,14 @@
 mod directory;
 mod drifts;
 mod invitations;
+mod keys;
 mod payouts;
 mod people;
 mod reads;
 mod topups;
 mod webhooks;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -44,6 +45,7 @@ struct State {
     drifts: BTreeMap<TenantId, Vec<DriftRow>>,
     members: BTreeMap<(TenantId, String), Member>,
     keys: BTreeMap<(TenantId, KeyId), ApiKey>,
+    replaced_keys: BTreeSet<KeyId>,
     prices: BTreeMap<(String, String), PriceRow>,
     price_changes: i64,
     audit_log: Vec<(TenantId, AuditRecord)>,
