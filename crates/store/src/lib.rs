@@ -13,6 +13,7 @@ mod migrate;
 mod postgres;
 mod records;
 mod rows;
+mod sessions;
 mod sql;
 mod sqlite;
 mod statements;
@@ -29,6 +30,7 @@ pub use records::{
     LowBalanceSettings, Member, OpenCalls, PriceRow, SigningKeyRow, Tenant, TenantPricing, TenantSettings,
     TopupFilter, TopupSettings, UsageFilter, UsageGroup, UsageRow,
 };
+pub use sessions::{EndedSession, Sessions, StepUpToken};
 pub use sqlite::{SqliteOptions, SqliteStore};
 pub use traits::{
     Calls, Catalogue, Directory, Drifts, Ledger, Scan, Statements, Store, Topups, Upkeep, WebhookDeliveries,

@@ -23,6 +23,7 @@ use crate::records::{
     OpenCalls, PriceRow, SigningKeyRow, Tenant, TenantSettings, TopupFilter, UsageFilter, UsageGroup,
     UsageRow,
 };
+use crate::sessions::Sessions;
 use crate::webhooks::{
     Canceling, ClaimedDelivery, DeliveryReport, DeliveryRow, DueEndpoint, EndpointChange, EventFilter,
     FanOut, FanOutPlan, Pruned, ReplayOf, Slots, Span, WebhookEndpoint,
@@ -368,6 +369,7 @@ pub trait Store:
     + Calls
     + Statements
     + Directory
+    + Sessions
     + Topups
     + Drifts
     + WebhookEndpoints
@@ -382,6 +384,7 @@ impl<T> Store for T where
         + Calls
         + Statements
         + Directory
+        + Sessions
         + Topups
         + Drifts
         + WebhookEndpoints

@@ -5,6 +5,7 @@
 mod directory;
 mod drifts;
 mod reads;
+mod sessions;
 mod topups;
 mod webhooks;
 
@@ -44,6 +45,7 @@ struct State {
     processor_refs: BTreeMap<String, (TenantId, TopupId)>,
     signing_keys: Vec<SigningKeyRow>,
     drift_imports: drifts::Imports,
+    sessions: sessions::SessionRows,
 }
 
 impl MemoryStore {
