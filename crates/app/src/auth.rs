@@ -24,6 +24,9 @@ const CACHED_KEYS: usize = 10_000;
 /// `lastUsedAt` is noted at most once in this time per key.
 const TOUCH_MS: i64 = 60_000;
 
+/// The origin of who did not come by HTTP.
+const UNKNOWN_ORIGIN: &str = "internal";
+
 /// The authenticated caller.
 #[derive(Clone, Debug)]
 pub struct Actor {
@@ -31,6 +34,8 @@ pub struct Actor {
     pub tenant: Arc<Tenant>,
     /// What it presented.
     pub credential: ActorCredential,
+    /// From where it came, for the audit log.
+    pub origin: Arc<str>,
 }
 
 /// What a caller presented.
@@ -143,24 +148,35 @@ impl Actor {
             .with("presentScopes", present))
     }
 
+    /// Demands a dashboard session.
+    ///
+    /// # Errors
+    /// `CREDENTIAL_KIND_NOT_ALLOWED`.
+    pub fn require_member(&self) -> Result<(), AppError> {
+        match &self.credential {
+            ActorCredential::Member { .. } => Ok(()),
+            ActorCredential::Key(_) | ActorCredential::EndUser(_) => Err(AppError::new(
+                ErrorCode::CredentialKindNotAllowed,
+                "this needs a dashboard session",
+            )),
+        }
+    }
+
     /// Demands a dashboard session of an owner or admin.
     ///
     /// # Errors
     /// `CREDENTIAL_KIND_NOT_ALLOWED`, `FORBIDDEN_ROLE`.
     pub fn require_administrator(&self) -> Result<(), AppError> {
+        self.require_member()?;
         match &self.credential {
             ActorCredential::Member {
-                role: Role::Owner | Role::Admin,
+                role: role @ (Role::Developer | Role::Billing | Role::Viewer),
                 ..
-            } => Ok(()),
-            ActorCredential::Member { role, .. } => Err(AppError::new(
+            } => Err(AppError::new(
                 ErrorCode::ForbiddenRole,
                 format!("this needs an owner or admin; your role is {role}"),
             )),
-            ActorCredential::Key(_) | ActorCredential::EndUser(_) => Err(AppError::new(
-                ErrorCode::CredentialKindNotAllowed,
-                "this needs a dashboard session",
-            )),
+            ActorCredential::Member { .. } | ActorCredential::Key(_) | ActorCredential::EndUser(_) => Ok(()),
         }
     }
 
@@ -275,6 +291,7 @@ impl Authenticator {
         Ok(Actor {
             tenant: cached.tenant,
             credential: ActorCredential::Key(cached.key),
+            origin: UNKNOWN_ORIGIN.into(),
         })
     }
 
@@ -337,6 +354,7 @@ impl Authenticator {
         Ok(Actor {
             tenant: cached.tenant,
             credential: ActorCredential::EndUser(Arc::new(session)),
+            origin: UNKNOWN_ORIGIN.into(),
         })
     }
 
@@ -399,6 +417,7 @@ impl Authenticator {
         Ok(Actor {
             tenant: Arc::new(tenant),
             credential,
+            origin: UNKNOWN_ORIGIN.into(),
         })
     }
 }

@@ -98,6 +98,9 @@ pub(crate) enum CommandLine {
     /// Print the error codes as Markdown (docs/errors.md).
     #[command(hide = true)]
     ErrorsDoc,
+    /// Print who may use which route as Markdown (docs/authorisation.md).
+    #[command(hide = true)]
+    AuthorisationDoc,
 }
 
 #[derive(Clone, Debug, Default, Args)]

@@ -9,6 +9,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, deco
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use turnpike_app::AppError;
+use turnpike_app::auth::LimitKey;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::time::Timestamp;
 
@@ -81,6 +82,11 @@ impl Session {
             second_factor: by_methods || claims.acr == "mfa",
             subject: claims.sub,
         }
+    }
+
+    /// What its rate limits are counted by.
+    pub(crate) fn limit_key(&self) -> LimitKey {
+        LimitKey::Subject(self.subject.as_str().into())
     }
 
     /// Demands a second factor within the last ten minutes.

@@ -95,7 +95,7 @@ pub(crate) async fn run(started: Started, data: &Path) -> Result<(), SetupError>
     };
     tracing::info!(listen = config.server.listen, "turnpike is running");
     if roles.api {
-        let router = router(&app);
+        let router = router(&app)?;
         serve(&app, router, listener, stop).await;
     } else {
         stop.cancelled().await;

@@ -34,7 +34,6 @@ const MAX_REFERENCE: usize = 200;
 /// Longest reason for a freeze.
 const MAX_REASON: usize = 500;
 /// Where the changes of this desk come from, in the audit log.
-const ORIGIN: &str = "http";
 
 /// The use cases of end users.
 pub struct EndUserDesk {
@@ -137,7 +136,7 @@ impl EndUserDesk {
                 target: note.target,
                 before: None,
                 after: note.after,
-                origin: ORIGIN.into(),
+                origin: actor.origin.clone(),
             })),
         };
         self.store

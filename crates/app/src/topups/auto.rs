@@ -14,7 +14,7 @@ use turnpike_store::SubmitError;
 use turnpike_upstream::processor::{NewCharge, Processor, ProcessorError};
 
 use super::{TopupDesk, quote_error, view};
-use crate::auth::{Actor, require_active};
+use crate::auth::Actor;
 use crate::error::AppError;
 
 impl TopupDesk {
@@ -31,14 +31,8 @@ impl TopupDesk {
     ///
     /// # Errors
     /// `VALIDATION_ERROR`, `below_minimum`, `above_maximum`.
-    pub async fn set_auto(
-        &self,
-        actor: &Actor,
-        choice: AutoTopupChoice,
-        origin: &str,
-    ) -> Result<Value, AppError> {
+    pub async fn set_auto(&self, actor: &Actor, choice: AutoTopupChoice) -> Result<Value, AppError> {
         let tenant = &actor.tenant;
-        require_active(tenant)?;
         if choice.enabled {
             quote(choice.amount, &self.rules_of(tenant), true).map_err(quote_error)?;
             if choice.monthly_cap.is_some_and(|cap| cap < choice.amount) {
@@ -54,7 +48,7 @@ impl TopupDesk {
             target: tenant.id.to_string().into(),
             before: None,
             after: Some(view::choice_view(&choice).to_string().into()),
-            origin: origin.into(),
+            origin: actor.origin.clone(),
         };
         let set = self
             .submit(tenant.id, Action::SetAutoTopup(choice), Some(note))

@@ -28,7 +28,6 @@ impl TopupDesk {
         session: &str,
         request: &RefundRequest,
         repeat: &Repeatable,
-        origin: &str,
     ) -> Result<Shown, AppError> {
         let (tenant, topup) = self.find_session(session).await?;
         if tenant.id != actor.tenant.id {
@@ -49,7 +48,7 @@ impl TopupDesk {
             target: topup.session.clone(),
             before: None,
             after: None,
-            origin: origin.into(),
+            origin: actor.origin.clone(),
         };
         let command = Command {
             id: CommandId(self.environment.new_id()),

@@ -32,7 +32,6 @@ use crate::environment::Environment;
 use crate::error::AppError;
 
 /// Where the changes of this desk come from, in the audit log.
-const ORIGIN: &str = "http";
 
 /// How long a claim outlives the longest attempt.
 const LEASE_SLACK_MS: i64 = 15_000;
@@ -109,7 +108,7 @@ impl WebhookDesk {
             target: target.to_string(),
             before: None,
             after: None,
-            origin: ORIGIN.to_owned(),
+            origin: actor.origin.to_string(),
         }
     }
 

@@ -91,6 +91,14 @@ async fn dispatch(global: &Global, command: CommandLine) -> Result<ExitCode, Set
             print(show::errors_markdown().trim_end())?;
             Ok(ExitCode::SUCCESS)
         }
+        CommandLine::AuthorisationDoc => {
+            print(&if global.json {
+                http::access_rows().to_string()
+            } else {
+                http::access_markdown().trim_end().to_owned()
+            })?;
+            Ok(ExitCode::SUCCESS)
+        }
         CommandLine::DevToken {
             subject,
             mfa_age,

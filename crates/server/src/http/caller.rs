@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, header};
-use turnpike_app::limits::LimitClass;
 use turnpike_app::tokens::looks_like_end_user_token;
 use turnpike_app::{Actor, ActorCredential, AppError, CallContext};
 use turnpike_core::errors::ErrorCode;
@@ -49,40 +48,28 @@ fn single_text<'a>(
         .transpose()
 }
 
-/// Authenticates the request and takes it from the caller's rate limit.
-pub(crate) async fn authenticate(app: &App, parts: &Parts, class: LimitClass) -> Result<Actor, ApiError> {
-    let (actor, _session) = identify(app, parts).await?;
-    app.service.limits.check(class, &actor.limit_key())?;
-    Ok(actor)
+/// Who presents a credential.
+pub(super) struct Identified {
+    pub(super) actor: Actor,
+    /// The dashboard session that it is, if it is one.
+    pub(super) session: Option<Session>,
 }
 
-/// Authenticates an owner or admin whose dashboard session shows a second factor of the last ten minutes.
-pub(crate) async fn authenticate_step_up(app: &App, parts: &Parts) -> Result<Actor, ApiError> {
-    let (actor, session) = identify(app, parts).await?;
-    app.service
-        .limits
-        .check(LimitClass::Mutation, &actor.limit_key())?;
-    actor.require_administrator()?;
-    let session = session.ok_or_else(|| {
-        invalid(
-            ErrorCode::CredentialKindNotAllowed,
-            "this needs a dashboard session",
-        )
-    })?;
-    session.require_fresh_mfa(app.service.environment.now())?;
-    Ok(actor)
+impl From<Actor> for Identified {
+    fn from(actor: Actor) -> Self {
+        Self { actor, session: None }
+    }
 }
 
-/// Who presents the credential, and the dashboard session it is, if it is one.
-pub(crate) async fn identify(app: &App, parts: &Parts) -> Result<(Actor, Option<Session>), ApiError> {
-    let headers = &parts.headers;
+/// The bearer credential.
+fn bearer<'a>(headers: &'a HeaderMap) -> Result<&'a str, ApiError> {
     let Some(value) = single_text(headers, &header::AUTHORIZATION, ErrorCode::InvalidCredential)? else {
         return Err(invalid(
             ErrorCode::Unauthenticated,
             "send a credential: Authorization: Bearer …",
         ));
     };
-    let bearer = value
+    value
         .split_once(' ')
         .filter(|(scheme, token)| scheme.eq_ignore_ascii_case("bearer") && token.len() <= MAX_BEARER)
         .map(|(_, token)| token.trim())
@@ -91,19 +78,20 @@ pub(crate) async fn identify(app: &App, parts: &Parts) -> Result<(Actor, Option<
                 ErrorCode::InvalidCredential,
                 "the credential is not a bearer token",
             )
-        })?;
+        })
+}
+
+/// Who presents the credential of a request, in which workspace.
+pub(super) async fn identify(app: &App, parts: &Parts) -> Result<Identified, ApiError> {
+    let headers = &parts.headers;
+    let bearer = bearer(headers)?;
     let service = &app.service;
     let now = service.environment.now();
     if service.authenticator.is_key(bearer) {
         let actor = service.authenticator.key(bearer, now).await?;
-        if headers.contains_key(&app.names.step_up) {
-            return Err(invalid(
-                ErrorCode::ValidationError,
-                "a step-up token cannot be sent with an API key",
-            ));
-        }
+        refuse_step_up_token(app, headers)?;
         cors::check(parts, &actor)?;
-        Ok((actor, None))
+        Ok(actor.into())
     } else if looks_like_end_user_token(bearer) {
         let session = headers.get_all(&app.names.session_id).iter().collect::<Vec<_>>();
         // Two values, or bytes that are no text, match no session.
@@ -113,8 +101,9 @@ pub(crate) async fn identify(app: &App, parts: &Parts) -> Result<(Actor, Option<
             _ => Some(""),
         };
         let actor = service.authenticator.end_user(bearer, session, now).await?;
+        refuse_step_up_token(app, headers)?;
         cors::check(parts, &actor)?;
-        Ok((actor, None))
+        Ok(actor.into())
     } else {
         let session = app.sessions.verify(bearer, now).map_err(ApiError)?;
         let chosen = single_text(headers, &app.names.tenant_id, ErrorCode::ValidationError)?
@@ -124,8 +113,44 @@ pub(crate) async fn identify(app: &App, parts: &Parts) -> Result<(Actor, Option<
                 ApiError(AppError::invalid(app.names.tenant_id.as_str(), "must be a UUID"))
             })?;
         let actor = service.authenticator.member(&session.subject, chosen).await?;
-        Ok((actor, Some(session)))
+        Ok(Identified {
+            actor,
+            session: Some(session),
+        })
     }
+}
+
+/// A step-up token raises a person's session and nothing else.
+fn refuse_step_up_token(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
+    if headers.contains_key(&app.names.step_up) {
+        return Err(invalid(
+            ErrorCode::ValidationError,
+            "a step-up token goes with a dashboard session only",
+        ));
+    }
+    Ok(())
+}
+
+/// The person whose dashboard session a request presents, whatever workspaces they belong to.
+pub(super) async fn identify_person(app: &App, parts: &Parts) -> Result<Session, ApiError> {
+    let bearer = bearer(&parts.headers)?;
+    let service = &app.service;
+    if service.authenticator.is_key(bearer) || looks_like_end_user_token(bearer) {
+        // Whether it still works is said first, as everywhere.
+        let Identified { actor, .. } = identify(app, parts).await?;
+        actor.require_member()?;
+    }
+    Ok(app.sessions.verify(bearer, service.environment.now())?)
+}
+
+/// Demands a second factor of the last ten minutes.
+pub(super) async fn require_step_up(
+    app: &App,
+    _parts: &Parts,
+    _actor: &Actor,
+    session: &Session,
+) -> Result<(), ApiError> {
+    Ok(session.require_fresh_mfa(app.service.environment.now())?)
 }
 
 /// The end user whose balance the header names, else the pool.

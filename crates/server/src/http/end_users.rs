@@ -9,16 +9,16 @@ use serde::Deserialize;
 use serde_json::json;
 use turnpike_app::AppError;
 use turnpike_app::end_users::Direction;
-use turnpike_core::access::Scope;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::ExternalUserId;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::caller::{authenticate_step_up, idempotency_key};
+use super::access::admitted;
+use super::caller::idempotency_key;
 use super::openapi::Errors;
 use super::problem::{ApiError, REPLAYED};
-use super::routes::{Answered, AppState, Segments, changing, no_store, page_size, query, reading_actor};
+use super::routes::{Answered, AppState, Segments, changing, no_store, page_size, query};
 use super::schemas_users as schemas;
 use super::{App, header_params};
 
@@ -50,11 +50,10 @@ struct ListQuery {
 /// Lists the workspace's end users by id, or those whose id contains a text.
 #[utoipa::path(
     get, path = "/api/credits/end-users", tag = "End users", params(schemas::EndUserListParams),
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "A page of end users", body = schemas::EndUserList), Errors)
 )]
 async fn list(State(app): AppState, request: Request) -> Answered {
-    let (actor, parts) = reading_actor(&app, request).await?;
+    let (actor, parts) = admitted(request)?;
     let query: ListQuery = query(&parts)?;
     let limit = page_size(query.limit)?;
     let desk = &app.service.end_users;
@@ -67,11 +66,11 @@ async fn list(State(app): AppState, request: Request) -> Answered {
 /// Shows an end user with balance and policy.
 #[utoipa::path(
     get, path = "/api/credits/end-users/{externalUserId}", tag = "End users",
-    params(schemas::EndUserPath), security(("secretKey" = []), ("dashboard" = [])),
+    params(schemas::EndUserPath),
     responses((status = 200, description = "The end user", body = schemas::EndUserEnvelope), Errors)
 )]
 async fn get_one(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
-    let (actor, _parts) = reading_actor(&app, request).await?;
+    let (actor, _parts) = admitted(request)?;
     let user = app.service.end_users.get(&actor, &external_id(&id)?).await?;
     Ok(no_store(&user))
 }
@@ -81,19 +80,18 @@ async fn get_one(State(app): AppState, Segments(id): Segments<String>, request: 
 /// Only when the balance is zero and nothing is open; the id can never be used again.
 #[utoipa::path(
     delete, path = "/api/credits/end-users/{externalUserId}", tag = "End users",
-    params(schemas::EndUserPath), security(("dashboard" = [])),
+    params(schemas::EndUserPath),
     responses((status = 200, description = "Retired, now or before", body = schemas::Retirement), Errors)
 )]
 async fn retire(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
-    let (parts, _body) = request.into_parts();
-    let actor = authenticate_step_up(&app, &parts).await?;
+    let (actor, _parts) = admitted(request)?;
     let result = app.service.end_users.retire(&actor, &external_id(&id)?).await?;
     app.service.authenticator.forget();
     Ok(no_store(&result))
 }
 
 async fn move_credits(app: &App, id: &str, direction: Direction, request: Request) -> Answered {
-    let (actor, parts, raw) = changing(app, request, Scope::CreditsMove, false).await?;
+    let (actor, parts, raw) = changing(app, request, false).await?;
     let id = external_id(id)?;
     let key = idempotency_key(&parts.headers)?.ok_or_else(|| {
         ApiError::new(
@@ -116,7 +114,6 @@ async fn move_credits(app: &App, id: &str, direction: Direction, request: Reques
 #[utoipa::path(
     post, path = "/api/credits/end-users/{externalUserId}/allocate", tag = "End users",
     params(schemas::EndUserPath, header_params::RequiredKey), request_body = schemas::MoveRequest,
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "Moved, now or by an earlier attempt", body = schemas::MoveResult), Errors)
 )]
 async fn allocate(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
@@ -127,7 +124,6 @@ async fn allocate(State(app): AppState, Segments(id): Segments<String>, request:
 #[utoipa::path(
     post, path = "/api/credits/end-users/{externalUserId}/deallocate", tag = "End users",
     params(schemas::EndUserPath, header_params::RequiredKey), request_body = schemas::MoveRequest,
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "Moved, now or by an earlier attempt", body = schemas::MoveResult), Errors)
 )]
 async fn deallocate(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
@@ -137,11 +133,11 @@ async fn deallocate(State(app): AppState, Segments(id): Segments<String>, reques
 /// Shows an end user's limits.
 #[utoipa::path(
     get, path = "/api/credits/end-users/{externalUserId}/policy", tag = "End users",
-    params(schemas::EndUserPath), security(("secretKey" = []), ("dashboard" = [])),
+    params(schemas::EndUserPath),
     responses((status = 200, description = "The policy", body = schemas::PolicyEnvelope), Errors)
 )]
 async fn get_policy(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
-    let (actor, _parts) = reading_actor(&app, request).await?;
+    let (actor, _parts) = admitted(request)?;
     let id = external_id(&id)?;
     let policy = app.service.end_users.policy(&actor, &id).await?;
     Ok(no_store(
@@ -153,11 +149,10 @@ async fn get_policy(State(app): AppState, Segments(id): Segments<String>, reques
 #[utoipa::path(
     put, path = "/api/credits/end-users/{externalUserId}/policy", tag = "End users",
     params(schemas::EndUserPath), request_body = schemas::PolicyDocument,
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "The policy", body = schemas::PolicyEnvelope), Errors)
 )]
 async fn put_policy(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
-    let (actor, _parts, raw) = changing(&app, request, Scope::CreditsMove, false).await?;
+    let (actor, _parts, raw) = changing(&app, request, false).await?;
     let id = external_id(&id)?;
     let policy = app.service.end_users.set_policy(&actor, &id, &raw).await?;
     Ok(no_store(
@@ -166,7 +161,7 @@ async fn put_policy(State(app): AppState, Segments(id): Segments<String>, reques
 }
 
 async fn set_frozen(app: &App, id: &str, frozen: bool, request: Request) -> Answered {
-    let (actor, _parts, raw) = changing(app, request, Scope::CreditsMove, true).await?;
+    let (actor, _parts, raw) = changing(app, request, true).await?;
     let id = external_id(id)?;
     let desk = &app.service.end_users;
     let changed = desk.set_frozen(&actor, &id, frozen, &raw).await?;
@@ -179,7 +174,6 @@ async fn set_frozen(app: &App, id: &str, frozen: bool, request: Request) -> Answ
 #[utoipa::path(
     post, path = "/api/credits/end-users/{externalUserId}/freeze", tag = "End users",
     params(schemas::EndUserPath), request_body = Option<schemas::FreezeRequest>,
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "Frozen, now or before", body = schemas::FreezeResult), Errors)
 )]
 async fn freeze(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
@@ -190,7 +184,6 @@ async fn freeze(State(app): AppState, Segments(id): Segments<String>, request: R
 #[utoipa::path(
     post, path = "/api/credits/end-users/{externalUserId}/unfreeze", tag = "End users",
     params(schemas::EndUserPath), request_body = Option<schemas::FreezeRequest>,
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "Free, now or before", body = schemas::FreezeResult), Errors)
 )]
 async fn unfreeze(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {

@@ -1,5 +1,8 @@
 //! The inbound side: routes decode and encode, the app decides.
 
+mod access;
+mod access_doc;
+mod access_table;
 mod answer;
 mod body;
 mod caller;
@@ -23,6 +26,7 @@ mod wrap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+pub(crate) use access_doc::{access_markdown, access_rows};
 pub(crate) use cors::Origins;
 pub(crate) use names::HeaderNames;
 pub(crate) use openapi::document;

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use turnpike_core::errors::ErrorCode;
-use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::path::{Operation, PathItem};
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
     ComponentsBuilder, ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Ref, RefOr,
     Response, ResponseBuilder, ServerBuilder,
@@ -17,6 +18,8 @@ use utoipa::openapi::{
 use utoipa::{IntoParams, IntoResponses, PartialSchema as _, ToSchema};
 
 use super::App;
+use super::access::{Demand, rule_of};
+use super::access_doc::access_in_words;
 
 /// The document without its routes.
 pub(super) fn base() -> OpenApi {
@@ -57,9 +60,60 @@ pub(super) fn base() -> OpenApi {
         .build()
 }
 
-/// The whole document.
+/// The whole document; what each operation demands is taken from the table of routes.
 pub(crate) fn document() -> OpenApi {
-    super::routes::documented().split_for_parts().1
+    let mut document = super::routes::documented().split_for_parts().1;
+    for (path, item) in &mut document.paths.paths {
+        for (method, operation) in operations_mut(item) {
+            if let Some(rule) = rule_of(method, path) {
+                operation.security = credentials(rule.demand);
+                let words = operation.description.take().filter(|text| !text.is_empty());
+                let words = words.into_iter().chain(access_in_words(rule));
+                let words: Vec<String> = words.collect();
+                operation.description = (!words.is_empty()).then(|| words.join("\n\n"));
+            }
+        }
+    }
+    document
+}
+
+/// The operations of a path, by method.
+pub(super) fn operations(item: &PathItem) -> impl Iterator<Item = (&'static str, &Operation)> {
+    let all = [
+        ("GET", &item.get),
+        ("PUT", &item.put),
+        ("POST", &item.post),
+        ("DELETE", &item.delete),
+        ("PATCH", &item.patch),
+    ];
+    all.into_iter()
+        .filter_map(|(method, operation)| Some((method, operation.as_ref()?)))
+}
+
+fn operations_mut(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut Operation)> {
+    let all = [
+        ("GET", &mut item.get),
+        ("PUT", &mut item.put),
+        ("POST", &mut item.post),
+        ("DELETE", &mut item.delete),
+        ("PATCH", &mut item.patch),
+    ];
+    all.into_iter()
+        .filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
+}
+
+/// The security schemes that satisfy a demand: any one of them.
+fn credentials(demand: Demand) -> Option<Vec<SecurityRequirement>> {
+    let schemes: &[&str] = match demand {
+        Demand::Public | Demand::Signed => return None,
+        Demand::Person => &["dashboard"],
+        Demand::Caller => &["secretKey", "endUserToken"],
+        Demand::EndUser(_) => &["endUserToken"],
+        Demand::Workspace(needs) if needs.keys => &["secretKey", "dashboard"],
+        Demand::Workspace(_) => &["dashboard"],
+    };
+    let one = |name: &&str| SecurityRequirement::new(*name, Vec::<String>::new());
+    Some(schemes.iter().map(one).collect())
 }
 
 /// The error responses that a call route can give.

@@ -13,10 +13,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tower_http::catch_panic::CatchPanicLayer;
 use turnpike_app::admin::AdminRequest;
-use turnpike_app::limits::LimitClass;
 use turnpike_app::reads::BalanceView;
 use turnpike_app::{Actor, AppError};
-use turnpike_core::access::Scope;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{CallId, ExternalUserId};
 use turnpike_core::ledger::Payer;
@@ -27,14 +25,16 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::App;
+use super::access::{admit, admitted, caller, differences};
 use super::answer::{chat_response, tool_response};
 use super::body::{BodyLimits, read_json_body};
-use super::caller::{authenticate, call_context, payer, sees_cost};
+use super::caller::{call_context, payer, sees_cost};
 use super::openapi::{self, Errors};
 use super::problem::ApiError;
 use super::wrap::{panicked, wrap};
 use super::{checkout, end_users, header_params, tokens, topups, webhooks};
 use crate::pages::{ICON_PATH, STYLESHEET_PATH};
+use crate::service::SetupError;
 
 pub(super) type AppState = State<Arc<App>>;
 pub(super) type Answered = Result<Response, ApiError>;
@@ -69,9 +69,17 @@ pub(super) fn documented() -> OpenApiRouter<Arc<App>> {
 }
 
 /// Everything that is served.
-pub(crate) fn router(app: &Arc<App>) -> Router {
-    let (router, _document) = documented().split_for_parts();
-    router
+///
+/// # Errors
+/// When the documented routes are not those of the table that says who may use them.
+pub(crate) fn router(app: &Arc<App>) -> Result<Router, SetupError> {
+    let (router, document) = documented().split_for_parts();
+    let differing = differences(&document);
+    if !differing.is_empty() {
+        let message = format!("routes and table differ: {}", differing.join(", "));
+        return Err(SetupError::Other(message));
+    }
+    let router = router
         .route("/checkout/{session}", get(checkout::show))
         .route("/checkout/{session}/pay", post(checkout::pay))
         .route("/checkout/{session}/decline", post(checkout::decline))
@@ -79,9 +87,11 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .route(STYLESHEET_PATH, get(checkout::stylesheet))
         .route(ICON_PATH, get(checkout::icon))
         .fallback(not_found)
+        .layer(axum::middleware::from_fn_with_state(app.clone(), admit))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(axum::middleware::from_fn_with_state(app.clone(), wrap))
-        .with_state(app.clone())
+        .with_state(app.clone());
+    Ok(router)
 }
 
 async fn not_found() -> ApiError {
@@ -142,7 +152,6 @@ fn failed(app: &App, error: AppError) -> Response {
     post, path = "/api/wrapped/credits/v1/chat/completions", tag = "Calls",
     params(header_params::OptionalKey, header_params::OnBehalfOf, header_params::CallLabels),
     request_body = openapi::ChatCompletionRequest,
-    security(("secretKey" = []), ("endUserToken" = [])),
     responses(
         (status = 200, description = "The provider's own JSON, or SSE with `stream: true`", content(
             (openapi::ChatCompletion = "application/json"), (String = "text/event-stream")),
@@ -155,7 +164,7 @@ fn failed(app: &App, error: AppError) -> Response {
 )]
 async fn chat_completions(State(app): AppState, request: Request) -> Answered {
     let (parts, body) = request.into_parts();
-    let actor = authenticate(&app, &parts, LimitClass::Call).await?;
+    let actor = caller(&parts)?;
     let shows = sees_cost(&actor);
     let context = call_context(&app, &parts, actor)?;
     let raw = read_json_body(&parts.headers, body, body_limits(&app), false).await?;
@@ -167,13 +176,10 @@ async fn chat_completions(State(app): AppState, request: Request) -> Answered {
 
 /// Lists the models that can be called, with their prices.
 #[utoipa::path(
-    get, path = "/api/wrapped/credits/v1/models", tag = "Calls", security(("secretKey" = []), ("endUserToken" = [])),
+    get, path = "/api/wrapped/credits/v1/models", tag = "Calls",
     responses((status = 200, description = "An OpenAI model list", body = openapi::ModelList), Errors)
 )]
-async fn models(State(app): AppState, request: Request) -> Answered {
-    let (parts, _body) = request.into_parts();
-    let actor = authenticate(&app, &parts, LimitClass::Read).await?;
-    actor.require_caller()?;
+async fn models(State(app): AppState) -> Answered {
     Ok(Json(app.service.reader.models()).into_response())
 }
 
@@ -187,7 +193,6 @@ async fn models(State(app): AppState, request: Request) -> Answered {
     request_body(
         content = BTreeMap<String, Value>,
         description = "The tool's arguments, an object that fits its schema"),
-    security(("secretKey" = []), ("endUserToken" = [])),
     responses((status = 200, description = "The tool's result", body = openapi::ToolResult), Errors)
 )]
 async fn execute(
@@ -196,7 +201,7 @@ async fn execute(
     request: Request,
 ) -> Answered {
     let (parts, body) = request.into_parts();
-    let actor = authenticate(&app, &parts, LimitClass::Call).await?;
+    let actor = caller(&parts)?;
     let shows = sees_cost(&actor);
     let context = call_context(&app, &parts, actor)?;
     let raw = read_json_body(&parts.headers, body, body_limits(&app), true).await?;
@@ -206,26 +211,14 @@ async fn execute(
     }
 }
 
-pub(super) async fn reading_actor(
-    app: &App,
-    request: Request,
-) -> Result<(Actor, http::request::Parts), ApiError> {
-    let (parts, _body) = request.into_parts();
-    let actor = authenticate(app, &parts, LimitClass::Read).await?;
-    actor.require(Scope::TenantRead)?;
-    Ok((actor, parts))
-}
-
-/// Authenticates a change, and reads its body, which may be absent.
+/// The caller of a change, the request's head, and its body, which may be absent.
 pub(super) async fn changing(
     app: &App,
     request: Request,
-    scope: Scope,
     may_be_empty: bool,
 ) -> Result<(Actor, http::request::Parts, bytes::Bytes), ApiError> {
     let (parts, body) = request.into_parts();
-    let actor = authenticate(app, &parts, LimitClass::Mutation).await?;
-    actor.require(scope)?;
+    let actor = caller(&parts)?;
     let raw = read_json_body(&parts.headers, body, body_limits(app), may_be_empty).await?;
     Ok((actor, parts, raw))
 }
@@ -247,11 +240,10 @@ pub(super) fn no_store(body: &Value) -> Response {
 /// Shows the balance of the workspace's pool, or of the end user that the header names.
 #[utoipa::path(
     get, path = "/api/credits/balance", tag = "Statements", params(header_params::OnBehalfOf),
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "The balance", body = openapi::Balance), Errors)
 )]
 async fn balance(State(app): AppState, request: Request) -> Answered {
-    let (actor, parts) = reading_actor(&app, request).await?;
+    let (actor, parts) = admitted(request)?;
     let payer = payer(&app, &parts.headers)?;
     let balance = app.service.reader.balance(&actor, &payer).await?;
     Ok(shown_balance(&balance))
@@ -290,11 +282,10 @@ pub(super) fn payer_filter(external_user_id: Option<String>) -> Result<Option<Pa
 /// Lists ledger entries, newest first.
 #[utoipa::path(
     get, path = "/api/credits/ledger", tag = "Statements", params(openapi::LedgerParams),
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "A page of entries", body = openapi::EntryList), Errors)
 )]
 async fn ledger(State(app): AppState, request: Request) -> Answered {
-    let (actor, parts) = reading_actor(&app, request).await?;
+    let (actor, parts) = admitted(request)?;
     let query: LedgerQuery = query(&parts)?;
     let payer = payer_filter(query.external_user_id)?;
     let limit = page_size(query.limit)?;
@@ -330,11 +321,10 @@ fn instant(path: &str, text: Option<&str>) -> Result<Option<Timestamp>, ApiError
 /// Sums calls by day, model, endpoint, provider or end user.
 #[utoipa::path(
     get, path = "/api/credits/usage", tag = "Statements", params(openapi::UsageParams),
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "Usage by group", body = openapi::UsageList), Errors)
 )]
 async fn usage(State(app): AppState, request: Request) -> Answered {
-    let (actor, parts) = reading_actor(&app, request).await?;
+    let (actor, parts) = admitted(request)?;
     let query: UsageQuery = query(&parts)?;
     let group = match query.group_by.as_deref() {
         None | Some("day") => UsageGroup::Day,
@@ -375,11 +365,10 @@ fn call_id(text: &str) -> Result<CallId, ApiError> {
 #[utoipa::path(
     get, path = "/api/credits/calls/{callId}", tag = "Statements",
     params(("callId" = uuid::Uuid, Path, description = "The call")),
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "The call", body = openapi::CallEnvelope), Errors)
 )]
 async fn call(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
-    let (actor, _parts) = reading_actor(&app, request).await?;
+    let (actor, _parts) = admitted(request)?;
     let call = app.service.reader.call(&actor, call_id(&id)?).await?;
     Ok(no_store(&json!({ "success": true, "call": call })))
 }
@@ -394,11 +383,10 @@ struct ResultQuery {
 #[utoipa::path(
     get, path = "/api/credits/calls/{callId}/result", tag = "Statements",
     params(("callId" = uuid::Uuid, Path, description = "The call"), openapi::ResultParams),
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "A part of the answer", body = openapi::ResultPage), Errors)
 )]
 async fn call_result(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
-    let (actor, parts) = reading_actor(&app, request).await?;
+    let (actor, parts) = admitted(request)?;
     let query: ResultQuery = query(&parts)?;
     let (offset, limit) = (query.offset.unwrap_or(0), query.limit.unwrap_or(65_536));
     if limit == 0 || limit > turnpike_app::reads::MAX_RESULT_PAGE {
@@ -431,11 +419,10 @@ async fn call_result(State(app): AppState, Segments(id): Segments<String>, reque
 /// Shows the workspace's settings.
 #[utoipa::path(
     get, path = "/api/credits/tenants/me/settings", tag = "Workspace",
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "The settings", body = openapi::SettingsEnvelope), Errors)
 )]
 async fn get_settings(State(app): AppState, request: Request) -> Answered {
-    let (actor, _parts) = reading_actor(&app, request).await?;
+    let (actor, _parts) = admitted(request)?;
     let found = app
         .service
         .store
@@ -449,15 +436,11 @@ async fn get_settings(State(app): AppState, request: Request) -> Answered {
 /// Replaces the workspace's settings.
 #[utoipa::path(
     put, path = "/api/credits/tenants/me/settings", tag = "Workspace",
-    request_body = openapi::Settings, security(("secretKey" = []), ("dashboard" = [])),
+    request_body = openapi::Settings,
     responses((status = 200, description = "The settings", body = openapi::SettingsEnvelope), Errors)
 )]
 async fn put_settings(State(app): AppState, request: Request) -> Answered {
-    let (parts, body) = request.into_parts();
-    let actor = authenticate(&app, &parts, LimitClass::Mutation).await?;
-    actor.require(Scope::TenantWrite)?;
-    turnpike_app::auth::require_active(&actor.tenant)?;
-    let raw = read_json_body(&parts.headers, body, body_limits(&app), false).await?;
+    let (actor, _parts, raw) = changing(&app, request, false).await?;
     let document = turnpike_app::json::parse_object(&raw)?;
     let settings: TenantSettings = serde_json::from_value(Value::Object(document)).map_err(|error| {
         let message = error.to_string();

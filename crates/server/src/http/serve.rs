@@ -1,5 +1,6 @@
 //! The accept loop: bounded connections, a deadline for request heads, graceful drain.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
+use tower_http::add_extension::AddExtension;
 
 use super::App;
 
@@ -65,6 +67,10 @@ async fn has_spoken(stream: &TcpStream) -> bool {
     }
 }
 
+/// Who is connected.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer(pub(super) SocketAddr);
+
 /// Accepts connections within the limits.
 struct Acceptor {
     listener: TcpListener,
@@ -88,7 +94,7 @@ impl Acceptor {
                 () = stop.cancelled() => return,
             };
             match accepted {
-                Ok((stream, _peer)) => self.spawn(stream, place, graceful.watcher(), stop.clone()),
+                Ok((stream, peer)) => self.spawn(stream, Peer(peer), place, graceful.watcher(), stop.clone()),
                 Err(error) => {
                     // Out of file descriptors, or the peer is gone already: neither ends the service.
                     tracing::warn!(%error, "accept failed");
@@ -101,6 +107,7 @@ impl Acceptor {
     fn spawn(
         &self,
         stream: TcpStream,
+        peer: Peer,
         place: OwnedSemaphorePermit,
         watcher: Watcher,
         stop: CancellationToken,
@@ -109,7 +116,7 @@ impl Acceptor {
             tracing::debug!(%error, "TCP_NODELAY was refused");
         }
         let (builder, patience) = (self.builder.clone(), self.patience);
-        let service = TowerToHyperService::new(self.router.clone());
+        let service = TowerToHyperService::new(AddExtension::new(self.router.clone(), peer));
         tokio::spawn(async move {
             let spoken = tokio::select! {
                 spoken = tokio::time::timeout(patience, has_spoken(&stream)) => spoken.unwrap_or(false),

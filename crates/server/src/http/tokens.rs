@@ -8,18 +8,15 @@ use axum::response::{IntoResponse as _, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::json;
 use turnpike_app::Actor;
-use turnpike_app::limits::LimitClass;
-use turnpike_app::tokens::TokenScope;
-use turnpike_core::access::Scope;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::body::read_json_body;
-use super::caller::{authenticate, identify, paying};
+use super::access::admitted;
+use super::caller::paying;
 use super::end_users::external_id;
 use super::openapi::{self, Errors};
 use super::problem::ApiError;
-use super::routes::{Answered, AppState, Segments, body_limits, no_store, shown_balance};
+use super::routes::{Answered, AppState, Segments, changing, no_store, shown_balance};
 use super::schemas_users as schemas;
 use super::{App, header_params};
 
@@ -37,16 +34,11 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 #[utoipa::path(
     post, path = "/api/credits/end-users/{externalUserId}/tokens", tag = "End users",
     params(schemas::EndUserPath), request_body = Option<schemas::TokenRequest>,
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 201, description = "The token, shown once", body = schemas::MintedToken), Errors)
 )]
 async fn mint(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
-    let (parts, body) = request.into_parts();
-    // Minting has a limit of its own, by end user.
-    let (actor, _session) = identify(&app, &parts).await?;
-    actor.require(Scope::TokensManage)?;
+    let (actor, _parts, raw) = changing(&app, request, true).await?;
     let id = external_id(&id)?;
-    let raw = read_json_body(&parts.headers, body, body_limits(&app), true).await?;
     let minted = app.service.end_users.mint(&actor, &id, &raw).await?;
     let mut response = no_store(&minted);
     *response.status_mut() = StatusCode::CREATED;
@@ -54,9 +46,7 @@ async fn mint(State(app): AppState, Segments(id): Segments<String>, request: Req
 }
 
 async fn revoke_tokens(app: &App, id: &str, only: Option<&str>, request: Request) -> Answered {
-    let (parts, _body) = request.into_parts();
-    let actor = authenticate(app, &parts, LimitClass::Mutation).await?;
-    actor.require(Scope::TokensManage)?;
+    let (actor, _parts) = admitted(request)?;
     let id = external_id(id)?;
     let revoked = app.service.end_users.revoke(&actor, &id, only).await?;
     app.service.authenticator.forget();
@@ -66,7 +56,7 @@ async fn revoke_tokens(app: &App, id: &str, only: Option<&str>, request: Request
 /// Revokes every token of an end user.
 #[utoipa::path(
     delete, path = "/api/credits/end-users/{externalUserId}/tokens", tag = "End users",
-    params(schemas::EndUserPath), security(("secretKey" = []), ("dashboard" = [])),
+    params(schemas::EndUserPath),
     responses((status = 200, description = "How many worked until now", body = schemas::Revoked), Errors)
 )]
 async fn revoke_all(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
@@ -77,7 +67,6 @@ async fn revoke_all(State(app): AppState, Segments(id): Segments<String>, reques
 #[utoipa::path(
     delete, path = "/api/credits/end-users/{externalUserId}/tokens/{jti}", tag = "End users",
     params(schemas::EndUserPath, ("jti" = uuid::Uuid, Path, description = "The token's `jti`")),
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "How many worked until now: 1 or 0", body = schemas::Revoked), Errors)
 )]
 async fn revoke(
@@ -89,10 +78,8 @@ async fn revoke(
 }
 
 /// The end user who presents a token that may read.
-async fn myself(app: &App, request: Request) -> Result<(Actor, http::request::Parts), ApiError> {
-    let (parts, _body) = request.into_parts();
-    let actor = authenticate(app, &parts, LimitClass::Read).await?;
-    actor.require_end_user(TokenScope::Read)?;
+fn myself(app: &App, request: Request) -> Result<(Actor, http::request::Parts), ApiError> {
+    let (actor, parts) = admitted(request)?;
     // A header that names somebody else is refused here as it is with calls.
     paying(app, &parts.headers, &actor)?;
     Ok((actor, parts))
@@ -101,22 +88,20 @@ async fn myself(app: &App, request: Request) -> Result<(Actor, http::request::Pa
 /// Shows who the token's owner is.
 #[utoipa::path(
     get, path = "/api/credits/me", tag = "My account", params(header_params::Session),
-    security(("endUserToken" = [])),
     responses((status = 200, description = "The end user", body = schemas::Me), Errors)
 )]
 async fn me(State(app): AppState, request: Request) -> Answered {
-    let (actor, _parts) = myself(&app, request).await?;
+    let (actor, _parts) = myself(&app, request)?;
     Ok(no_store(&app.service.end_users.me(&actor).await?))
 }
 
 /// Shows the balance of the token's owner.
 #[utoipa::path(
     get, path = "/api/credits/me/balance", tag = "My account", params(header_params::Session),
-    security(("endUserToken" = [])),
     responses((status = 200, description = "The balance", body = openapi::Balance), Errors)
 )]
 async fn my_balance(State(app): AppState, request: Request) -> Answered {
-    let (actor, parts) = myself(&app, request).await?;
+    let (actor, parts) = myself(&app, request)?;
     let payer = paying(&app, &parts.headers, &actor)?;
     let balance = app.service.reader.balance(&actor, &payer).await?;
     Ok(shown_balance(&balance))

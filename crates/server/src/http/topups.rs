@@ -6,32 +6,27 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use turnpike_app::AppError;
 use turnpike_app::auth::LimitKey;
 use turnpike_app::limits::LimitClass;
 use turnpike_app::topups::{RefundRequest, Repeatable, Shown, TopupRequest, auto_topup_choice};
-use turnpike_app::{Actor, AppError};
-use turnpike_core::access::Scope;
 use turnpike_core::errors::ErrorCode;
 
+use super::access::admitted;
 use super::body::{BodyLimits, read_json_body};
-use super::caller::{authenticate, idempotency_key, paying};
+use super::caller::{idempotency_key, paying};
+use super::header_params;
 use super::openapi::Errors;
 use super::problem::{ApiError, REPLAYED};
 use super::routes::{
-    Answered, AppState, Segments, body_limits, no_store, page_size, payer_filter, query, reading_actor,
+    Answered, AppState, Segments, body_limits, changing, no_store, page_size, payer_filter, query,
 };
 use super::schemas_topups as schemas;
-use super::{App, header_params};
 
 /// Largest event of a processor, in bytes.
 const MAX_EVENT_BYTES: usize = 512 * 1024;
 const TOPUPS: &str = "/api/credits/topups";
 const STRIPE_SIGNATURE: HeaderName = HeaderName::from_static("stripe-signature");
-
-/// From where an administrative request came, for the audit log.
-fn origin(parts: &Parts) -> String {
-    format!("api {} {}", parts.method, parts.uri.path())
-}
 
 fn answer(members: Value) -> Response {
     let mut body = json!({ "success": true });
@@ -51,20 +46,6 @@ fn answer_once(shown: Shown) -> Response {
     response
 }
 
-/// The actor of a change, its head and its raw body.
-async fn changing(
-    app: &App,
-    request: Request,
-    class: LimitClass,
-    may_be_empty: bool,
-) -> Result<(Actor, Parts, bytes::Bytes), ApiError> {
-    let (parts, body) = request.into_parts();
-    let actor = authenticate(app, &parts, class).await?;
-    let raw = read_json_body(&parts.headers, body, body_limits(app), may_be_empty).await?;
-    let raw = if raw.is_empty() { "{}".into() } else { raw };
-    Ok((actor, parts, raw))
-}
-
 fn repeatable(parts: &Parts, raw: bytes::Bytes) -> Result<Repeatable, ApiError> {
     Ok(Repeatable {
         route: format!("{} {}", parts.method, parts.uri.path()),
@@ -77,11 +58,11 @@ fn repeatable(parts: &Parts, raw: bytes::Bytes) -> Result<Repeatable, ApiError> 
 #[utoipa::path(
     post, path = "/api/credits/me/topups", tag = "Top-ups",
     params(header_params::OptionalKey, header_params::Session),
-    request_body = schemas::TopupBody, security(("endUserToken" = [])),
+    request_body = schemas::TopupBody,
     responses((status = 200, description = "The checkout session", body = schemas::CheckoutSession), Errors)
 )]
 pub(super) async fn open_own(State(app): AppState, request: Request) -> Answered {
-    let (actor, parts, raw) = changing(&app, request, LimitClass::Topup, false).await?;
+    let (actor, parts, raw) = changing(&app, request, false).await?;
     paying(&app, &parts.headers, &actor)?;
     let body = TopupRequest::parse(&raw, false)?;
     let repeat = repeatable(&parts, raw)?;
@@ -93,7 +74,6 @@ pub(super) async fn open_own(State(app): AppState, request: Request) -> Answered
 #[utoipa::path(
     get, path = "/api/credits/me/topups/{sessionId}", tag = "Top-ups",
     params(("sessionId" = String, Path, description = "The session, `cs_…`"), header_params::Session),
-    security(("endUserToken" = [])),
     responses((status = 200, description = "The session", body = schemas::CheckoutSession), Errors)
 )]
 pub(super) async fn own_session(
@@ -101,8 +81,7 @@ pub(super) async fn own_session(
     Segments(session): Segments<String>,
     request: Request,
 ) -> Answered {
-    let (parts, _body) = request.into_parts();
-    let actor = authenticate(&app, &parts, LimitClass::Read).await?;
+    let (actor, parts) = admitted(request)?;
     paying(&app, &parts.headers, &actor)?;
     Ok(answer(app.service.topups.own_session(&actor, &session).await?))
 }
@@ -110,12 +89,11 @@ pub(super) async fn own_session(
 /// Opens a checkout session that fills the workspace's pool.
 #[utoipa::path(
     post, path = "/api/credits/tenants/me/topups", tag = "Top-ups", params(header_params::OptionalKey),
-    request_body = schemas::PoolTopupBody, security(("secretKey" = []), ("dashboard" = [])),
+    request_body = schemas::PoolTopupBody,
     responses((status = 200, description = "The checkout session", body = schemas::CheckoutSession), Errors)
 )]
 pub(super) async fn open_pool(State(app): AppState, request: Request) -> Answered {
-    let (actor, parts, raw) = changing(&app, request, LimitClass::Topup, false).await?;
-    actor.require(Scope::CreditsMove)?;
+    let (actor, parts, raw) = changing(&app, request, false).await?;
     // Another key of the same workspace does not get around the limit.
     let workspace = LimitKey::Workspace(actor.tenant.id);
     app.service.limits.check(LimitClass::Topup, &workspace)?;
@@ -136,11 +114,10 @@ struct TopupQuery {
 /// Lists the workspace's top-ups, newest first.
 #[utoipa::path(
     get, path = "/api/credits/topups", tag = "Top-ups", params(schemas::TopupParams),
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "A page of top-ups", body = schemas::TopupList), Errors)
 )]
 pub(super) async fn list(State(app): AppState, request: Request) -> Answered {
-    let (actor, parts) = reading_actor(&app, request).await?;
+    let (actor, parts) = admitted(request)?;
     let query: TopupQuery = query(&parts)?;
     let payer = payer_filter(query.external_user_id)?;
     let limit = page_size(query.limit)?;
@@ -158,7 +135,6 @@ pub(super) async fn list(State(app): AppState, request: Request) -> Answered {
 #[utoipa::path(
     get, path = "/api/credits/topups/{sessionId}", tag = "Top-ups",
     params(("sessionId" = String, Path, description = "The session, `cs_…`")),
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "The top-up", body = schemas::TopupRecord), Errors)
 )]
 pub(super) async fn session(
@@ -166,7 +142,7 @@ pub(super) async fn session(
     Segments(session): Segments<String>,
     request: Request,
 ) -> Answered {
-    let (actor, _parts) = reading_actor(&app, request).await?;
+    let (actor, _parts) = admitted(request)?;
     Ok(answer(app.service.topups.session(&actor, &session).await?))
 }
 
@@ -174,7 +150,7 @@ pub(super) async fn session(
 #[utoipa::path(
     post, path = "/api/credits/topups/{sessionId}/refunds", tag = "Top-ups",
     params(("sessionId" = String, Path, description = "The session, `cs_…`"), header_params::RequiredKey),
-    request_body = schemas::RefundBody, security(("secretKey" = []), ("dashboard" = [])),
+    request_body = schemas::RefundBody,
     responses((status = 200, description = "The refund", body = schemas::RefundRecord), Errors)
 )]
 pub(super) async fn refund(
@@ -182,8 +158,7 @@ pub(super) async fn refund(
     Segments(session): Segments<String>,
     request: Request,
 ) -> Answered {
-    let (actor, parts, raw) = changing(&app, request, LimitClass::Mutation, true).await?;
-    actor.require(Scope::CreditsMove)?;
+    let (actor, parts, raw) = changing(&app, request, true).await?;
     let body = RefundRequest::parse(&raw)?;
     let repeat = Repeatable {
         // However the path was written.
@@ -199,7 +174,7 @@ pub(super) async fn refund(
     let refund = app
         .service
         .topups
-        .refund(&actor, &session, &body, &repeat, &origin(&parts))
+        .refund(&actor, &session, &body, &repeat)
         .await?;
     Ok(answer_once(refund))
 }
@@ -207,30 +182,22 @@ pub(super) async fn refund(
 /// Shows the workspace's automatic top-ups.
 #[utoipa::path(
     get, path = "/api/credits/tenants/me/auto-topup", tag = "Top-ups",
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "The choice", body = schemas::AutoTopup), Errors)
 )]
 pub(super) async fn get_auto(State(app): AppState, request: Request) -> Answered {
-    let (actor, _parts) = reading_actor(&app, request).await?;
+    let (actor, _parts) = admitted(request)?;
     Ok(answer(app.service.topups.auto(&actor).await?))
 }
 
 /// Sets the workspace's automatic top-ups.
 #[utoipa::path(
     put, path = "/api/credits/tenants/me/auto-topup", tag = "Top-ups", request_body = schemas::AutoTopupBody,
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "The choice", body = schemas::AutoTopup), Errors)
 )]
 pub(super) async fn put_auto(State(app): AppState, request: Request) -> Answered {
-    let (actor, parts, raw) = changing(&app, request, LimitClass::Mutation, false).await?;
-    actor.require(Scope::CreditsMove)?;
+    let (actor, _parts, raw) = changing(&app, request, false).await?;
     let choice = auto_topup_choice(&raw)?;
-    Ok(answer(
-        app.service
-            .topups
-            .set_auto(&actor, choice, &origin(&parts))
-            .await?,
-    ))
+    Ok(answer(app.service.topups.set_auto(&actor, choice).await?))
 }
 
 /// Takes a signed event of the payment processor. 2xx only once it is booked.

@@ -7,20 +7,17 @@ use axum::response::{IntoResponse as _, Response};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use turnpike_app::Actor;
-use turnpike_app::limits::LimitClass;
 use turnpike_app::webhooks::EventQuery;
-use turnpike_core::access::Scope;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::WebhookEndpointId;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::App;
-use super::caller::authenticate;
+use super::access::admitted;
 use super::openapi::Errors;
 use super::problem::ApiError;
-use super::routes::{Answered, AppState, Segments, changing, no_store, page_size, query, reading_actor};
+use super::routes::{Answered, AppState, Segments, changing, no_store, page_size, query};
 use super::schemas_webhooks as schemas;
 
 /// The documented routes of this module.
@@ -39,14 +36,6 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 fn endpoint_id(text: &str) -> Result<WebhookEndpointId, ApiError> {
     text.parse()
         .map_err(|_no_uuid| ApiError::new(ErrorCode::NotFound, "there is no such webhook endpoint"))
-}
-
-/// Who may look at endpoints: whoever may change them.
-async fn managing_actor(app: &App, request: Request) -> Result<Actor, ApiError> {
-    let (parts, _body) = request.into_parts();
-    let actor = authenticate(app, &parts, LimitClass::Read).await?;
-    actor.require(Scope::CredentialsManage)?;
-    Ok(actor)
 }
 
 fn enveloped(name: &str, value: &Value) -> Response {
@@ -69,11 +58,10 @@ struct EventsQuery {
 /// Lists events, newest first, each with its latest delivery attempt.
 #[utoipa::path(
     get, path = "/api/credits/webhooks/events", tag = "Webhooks", params(schemas::EventParams),
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "A page of events", body = schemas::EventList), Errors)
 )]
 async fn list_events(State(app): AppState, request: Request) -> Answered {
-    let (actor, parts) = reading_actor(&app, request).await?;
+    let (actor, parts) = admitted(request)?;
     let asked: EventsQuery = query(&parts)?;
     let query = EventQuery {
         kind: asked.kind,
@@ -89,11 +77,10 @@ async fn list_events(State(app): AppState, request: Request) -> Answered {
 /// Shows an event with every delivery attempt.
 #[utoipa::path(
     get, path = "/api/credits/webhooks/events/{eventId}", tag = "Webhooks", params(schemas::EventPath),
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "The event", body = schemas::EventEnvelope), Errors)
 )]
 async fn get_event(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
-    let (actor, _parts) = reading_actor(&app, request).await?;
+    let (actor, _parts) = admitted(request)?;
     let event = app.service.webhooks.event(&actor, &id).await?;
     Ok(enveloped("event", &event))
 }
@@ -104,11 +91,11 @@ async fn get_event(State(app): AppState, Segments(id): Segments<String>, request
 /// anew.
 #[utoipa::path(
     post, path = "/api/credits/webhooks/events/{eventId}/replay", tag = "Webhooks", params(schemas::EventPath),
-    request_body = Option<schemas::ReplayBody>, security(("secretKey" = []), ("dashboard" = [])),
+    request_body = Option<schemas::ReplayBody>,
     responses((status = 202, description = "The event with its new attempts", body = schemas::EventEnvelope), Errors)
 )]
 async fn replay_event(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
-    let (actor, _parts, raw) = changing(&app, request, Scope::CredentialsManage, true).await?;
+    let (actor, _parts, raw) = changing(&app, request, true).await?;
     let event = app.service.webhooks.replay(&actor, &id, &raw).await?;
     Ok(with_status(StatusCode::ACCEPTED, enveloped("event", &event)))
 }
@@ -116,11 +103,10 @@ async fn replay_event(State(app): AppState, Segments(id): Segments<String>, requ
 /// Lists the workspace's webhook endpoints, oldest first.
 #[utoipa::path(
     get, path = "/api/credits/webhooks/endpoints", tag = "Webhooks",
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "Every endpoint", body = schemas::EndpointList), Errors)
 )]
 async fn list_endpoints(State(app): AppState, request: Request) -> Answered {
-    let actor = managing_actor(&app, request).await?;
+    let actor = admitted(request)?.0;
     let endpoints = app.service.webhooks.endpoints(&actor).await?;
     Ok(enveloped("data", &json!(endpoints)))
 }
@@ -128,11 +114,10 @@ async fn list_endpoints(State(app): AppState, request: Request) -> Answered {
 /// Adds a webhook endpoint. The secret that its requests are signed with is shown here and never again.
 #[utoipa::path(
     post, path = "/api/credits/webhooks/endpoints", tag = "Webhooks", request_body = schemas::NewEndpoint,
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 201, description = "The endpoint with its secret", body = schemas::SecretEnvelope), Errors)
 )]
 async fn create_endpoint(State(app): AppState, request: Request) -> Answered {
-    let (actor, _parts, raw) = changing(&app, request, Scope::CredentialsManage, false).await?;
+    let (actor, _parts, raw) = changing(&app, request, false).await?;
     let endpoint = app.service.webhooks.create(&actor, &raw).await?;
     Ok(with_status(StatusCode::CREATED, enveloped("endpoint", &endpoint)))
 }
@@ -140,11 +125,10 @@ async fn create_endpoint(State(app): AppState, request: Request) -> Answered {
 /// Shows a webhook endpoint.
 #[utoipa::path(
     get, path = "/api/credits/webhooks/endpoints/{endpointId}", tag = "Webhooks", params(schemas::EndpointPath),
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "The endpoint", body = schemas::EndpointEnvelope), Errors)
 )]
 async fn get_endpoint(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
-    let actor = managing_actor(&app, request).await?;
+    let actor = admitted(request)?.0;
     let endpoint = app.service.webhooks.endpoint(&actor, endpoint_id(&id)?).await?;
     Ok(enveloped("endpoint", &endpoint))
 }
@@ -155,11 +139,11 @@ async fn get_endpoint(State(app): AppState, Segments(id): Segments<String>, requ
 /// then on.
 #[utoipa::path(
     patch, path = "/api/credits/webhooks/endpoints/{endpointId}", tag = "Webhooks", params(schemas::EndpointPath),
-    request_body = schemas::ChangedEndpoint, security(("secretKey" = []), ("dashboard" = [])),
+    request_body = schemas::ChangedEndpoint,
     responses((status = 200, description = "The endpoint", body = schemas::EndpointEnvelope), Errors)
 )]
 async fn change_endpoint(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
-    let (actor, _parts, raw) = changing(&app, request, Scope::CredentialsManage, false).await?;
+    let (actor, _parts, raw) = changing(&app, request, false).await?;
     let desk = &app.service.webhooks;
     let endpoint = desk.change(&actor, endpoint_id(&id)?, &raw).await?;
     Ok(enveloped("endpoint", &endpoint))
@@ -168,11 +152,10 @@ async fn change_endpoint(State(app): AppState, Segments(id): Segments<String>, r
 /// Removes a webhook endpoint; what waits for it is canceled.
 #[utoipa::path(
     delete, path = "/api/credits/webhooks/endpoints/{endpointId}", tag = "Webhooks", params(schemas::EndpointPath),
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 204, description = "Removed"), Errors)
 )]
 async fn delete_endpoint(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
-    let (actor, _parts, _raw) = changing(&app, request, Scope::CredentialsManage, true).await?;
+    let (actor, _parts, _raw) = changing(&app, request, true).await?;
     app.service.webhooks.delete(&actor, endpoint_id(&id)?).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
@@ -183,11 +166,10 @@ async fn delete_endpoint(State(app): AppState, Segments(id): Segments<String>, r
 #[utoipa::path(
     post, path = "/api/credits/webhooks/endpoints/{endpointId}/rotate-secret", tag = "Webhooks",
     params(schemas::EndpointPath), request_body = Option<schemas::RotateBody>,
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "The endpoint with its new secret", body = schemas::SecretEnvelope), Errors)
 )]
 async fn rotate_secret(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
-    let (actor, _parts, raw) = changing(&app, request, Scope::CredentialsManage, true).await?;
+    let (actor, _parts, raw) = changing(&app, request, true).await?;
     let desk = &app.service.webhooks;
     let endpoint = desk.rotate(&actor, endpoint_id(&id)?, &raw).await?;
     Ok(enveloped("endpoint", &endpoint))
@@ -199,11 +181,10 @@ async fn rotate_secret(State(app): AppState, Segments(id): Segments<String>, req
 #[utoipa::path(
     post, path = "/api/credits/webhooks/endpoints/{endpointId}/test", tag = "Webhooks",
     params(schemas::EndpointPath), request_body = Option<schemas::TestBody>,
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 200, description = "What came back", body = schemas::TestEnvelope), Errors)
 )]
 async fn test_endpoint(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
-    let (actor, _parts, raw) = changing(&app, request, Scope::CredentialsManage, true).await?;
+    let (actor, _parts, raw) = changing(&app, request, true).await?;
     let result = app.service.webhooks.test(&actor, endpoint_id(&id)?, &raw).await?;
     Ok(enveloped("result", &result))
 }
@@ -215,11 +196,10 @@ async fn test_endpoint(State(app): AppState, Segments(id): Segments<String>, req
 #[utoipa::path(
     post, path = "/api/credits/webhooks/endpoints/{endpointId}/replay", tag = "Webhooks",
     params(schemas::EndpointPath), request_body = schemas::ReplayMissedBody,
-    security(("secretKey" = []), ("dashboard" = [])),
     responses((status = 202, description = "How many events", body = schemas::ReplayMissed), Errors)
 )]
 async fn replay_endpoint(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
-    let (actor, _parts, raw) = changing(&app, request, Scope::CredentialsManage, false).await?;
+    let (actor, _parts, raw) = changing(&app, request, false).await?;
     let desk = &app.service.webhooks;
     let replayed = desk.replay_missed(&actor, endpoint_id(&id)?, &raw).await?;
     let body = json!({

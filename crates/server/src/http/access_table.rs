@@ -1,0 +1,228 @@
+//! The table of routes: what each demands of its caller and does to the workspace.
+
+use turnpike_app::tokens::TokenScope;
+use turnpike_core::access::Scope;
+
+/// What a route demands of who calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Demand {
+    /// Nothing.
+    Public,
+    /// No credential but the processor's signature on the body.
+    Signed,
+    /// A dashboard session, in no workspace yet.
+    Person,
+    /// A secret or sandbox key whatever its scopes, or an end user's token that may spend.
+    Caller,
+    /// An end user's token with this scope.
+    EndUser(TokenScope),
+    /// A member of the workspace, or one of its keys.
+    Workspace(Needs),
+}
+
+/// What a route demands of members and keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Needs {
+    /// Held by the key, or by the member's role.
+    pub(crate) scope: Scope,
+    /// Whether a key will do.
+    pub(crate) keys: bool,
+    /// Whether the member must be an owner or admin.
+    pub(crate) administrator: bool,
+    /// Whether a member must have shown a second factor in the last ten minutes.
+    pub(crate) step_up: bool,
+}
+
+/// What a route does to the workspace, which decides whether it works while that is suspended or frozen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Changes nothing.
+    Read,
+    /// Changes settings, people, prices.
+    Manage,
+    /// Takes access away: works while the workspace is suspended.
+    Secure,
+    /// Spends or moves credits.
+    Spend,
+    /// Begins a payment into the workspace.
+    TopUp,
+    /// Sends money out.
+    PayOut,
+}
+
+/// A row of the table.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    pub(crate) method: &'static str,
+    pub(crate) path: &'static str,
+    pub(crate) demand: Demand,
+    pub(crate) effect: Effect,
+    /// Whether the use case counts requests by itself.
+    pub(crate) own_limit: bool,
+}
+
+const fn get(path: &'static str, demand: Demand) -> Rule {
+    row("GET", path, demand, Effect::Read)
+}
+
+const fn post(path: &'static str, demand: Demand, effect: Effect) -> Rule {
+    row("POST", path, demand, effect)
+}
+
+const fn put(path: &'static str, demand: Demand, effect: Effect) -> Rule {
+    row("PUT", path, demand, effect)
+}
+
+const fn patch(path: &'static str, demand: Demand, effect: Effect) -> Rule {
+    row("PATCH", path, demand, effect)
+}
+
+const fn delete(path: &'static str, demand: Demand, effect: Effect) -> Rule {
+    row("DELETE", path, demand, effect)
+}
+
+const fn row(method: &'static str, path: &'static str, demand: Demand, effect: Effect) -> Rule {
+    Rule {
+        method,
+        path,
+        demand,
+        effect,
+        own_limit: false,
+    }
+}
+
+impl Rule {
+    /// The same, whose use case counts requests by itself.
+    const fn with_own_limit(self) -> Self {
+        Self {
+            own_limit: true,
+            ..self
+        }
+    }
+}
+
+/// A key or a member with the scope.
+const fn scope(scope: Scope) -> Demand {
+    Demand::Workspace(Needs {
+        scope,
+        keys: true,
+        administrator: false,
+        step_up: false,
+    })
+}
+
+/// A key with the scope, or a member with it and a fresh second factor.
+const fn guarded(scope: Scope) -> Demand {
+    Demand::Workspace(Needs {
+        scope,
+        keys: true,
+        administrator: false,
+        step_up: true,
+    })
+}
+
+/// A member with the scope and a fresh second factor; no key.
+const fn member(scope: Scope) -> Demand {
+    Demand::Workspace(Needs {
+        scope,
+        keys: false,
+        administrator: false,
+        step_up: true,
+    })
+}
+
+/// An owner or admin with the scope and a fresh second factor; no key.
+const fn administrator(scope: Scope) -> Demand {
+    Demand::Workspace(Needs {
+        scope,
+        keys: false,
+        administrator: true,
+        step_up: true,
+    })
+}
+
+const READ: Demand = scope(Scope::TenantRead);
+const SETTINGS: Demand = scope(Scope::TenantWrite);
+const MOVES: Demand = scope(Scope::CreditsMove);
+const CREDENTIALS: Demand = scope(Scope::CredentialsManage);
+const TOKENS: Demand = scope(Scope::TokensManage);
+const MEMBERS: Demand = scope(Scope::MembersManage);
+
+/// Every documented route.
+#[rustfmt::skip]
+pub(crate) const TABLE: &[Rule] = &[
+    post("/api/wrapped/credits/v1/chat/completions", Demand::Caller, Effect::Spend),
+    get("/api/wrapped/credits/v1/models", Demand::Caller),
+    post("/api/wrapped/credits/{provider}/{endpoint}", Demand::Caller, Effect::Spend),
+    // Statements
+    get("/api/credits/balance", READ),
+    get("/api/credits/ledger", READ),
+    get("/api/credits/usage", READ),
+    get("/api/credits/calls/{callId}", READ),
+    get("/api/credits/calls/{callId}/result", READ),
+//TODO    get("/api/credits/audit", READ),
+//TODO    get("/api/credits/audit/export", READ),
+    // Workspace
+//TODO    get("/api/credits/tenants", Demand::Person),
+//TODO    get("/api/credits/tenants/me", READ),
+//TODO    patch("/api/credits/tenants/me", SETTINGS, Effect::Manage),
+    get("/api/credits/tenants/me/settings", READ),
+    put("/api/credits/tenants/me/settings", SETTINGS, Effect::Manage),
+//TODO    get("/api/credits/tenants/me/members", MEMBERS),
+//TODO    put("/api/credits/tenants/me/members/{subject}", guarded(Scope::MembersManage), Effect::Manage),
+//TODO    delete("/api/credits/tenants/me/members/{subject}", guarded(Scope::MembersManage), Effect::Secure),
+    // End users
+    get("/api/credits/end-users", READ),
+    get("/api/credits/end-users/{externalUserId}", READ),
+    delete("/api/credits/end-users/{externalUserId}", administrator(Scope::CreditsMove), Effect::Manage),
+    post("/api/credits/end-users/{externalUserId}/allocate", MOVES, Effect::Spend),
+    post("/api/credits/end-users/{externalUserId}/deallocate", MOVES, Effect::Spend),
+    get("/api/credits/end-users/{externalUserId}/policy", READ),
+    put("/api/credits/end-users/{externalUserId}/policy", MOVES, Effect::Manage),
+    post("/api/credits/end-users/{externalUserId}/freeze", MOVES, Effect::Secure),
+    post("/api/credits/end-users/{externalUserId}/unfreeze", MOVES, Effect::Manage),
+    post("/api/credits/end-users/{externalUserId}/tokens", TOKENS, Effect::Manage).with_own_limit(),
+    delete("/api/credits/end-users/{externalUserId}/tokens", TOKENS, Effect::Secure),
+    delete("/api/credits/end-users/{externalUserId}/tokens/{jti}", TOKENS, Effect::Secure),
+    // My account
+    get("/api/credits/me", Demand::EndUser(TokenScope::Read)),
+    get("/api/credits/me/balance", Demand::EndUser(TokenScope::Read)),
+    post("/api/credits/me/topups", Demand::EndUser(TokenScope::Topup), Effect::TopUp),
+    get("/api/credits/me/topups/{sessionId}", Demand::EndUser(TokenScope::Topup)),
+    // Top-ups
+    post("/api/credits/tenants/me/topups", MOVES, Effect::TopUp),
+    get("/api/credits/topups", READ),
+    get("/api/credits/topups/{sessionId}", READ),
+    post("/api/credits/topups/{sessionId}/refunds", MOVES, Effect::Spend),
+    get("/api/credits/tenants/me/auto-topup", READ),
+    put("/api/credits/tenants/me/auto-topup", MOVES, Effect::Manage),
+    post("/api/credits/processor/events", Demand::Signed, Effect::Manage),
+    // Webhooks
+    get("/api/credits/webhooks/events", READ),
+    get("/api/credits/webhooks/events/{eventId}", READ),
+    post("/api/credits/webhooks/events/{eventId}/replay", CREDENTIALS, Effect::Manage),
+    get("/api/credits/webhooks/endpoints", CREDENTIALS),
+    post("/api/credits/webhooks/endpoints", CREDENTIALS, Effect::Manage),
+    get("/api/credits/webhooks/endpoints/{endpointId}", CREDENTIALS),
+    patch("/api/credits/webhooks/endpoints/{endpointId}", CREDENTIALS, Effect::Manage),
+    delete("/api/credits/webhooks/endpoints/{endpointId}", CREDENTIALS, Effect::Secure),
+    post("/api/credits/webhooks/endpoints/{endpointId}/rotate-secret", CREDENTIALS, Effect::Manage),
+    post("/api/credits/webhooks/endpoints/{endpointId}/test", CREDENTIALS, Effect::Manage),
+    post("/api/credits/webhooks/endpoints/{endpointId}/replay", CREDENTIALS, Effect::Manage),
+    // Service
+    get("/.well-known/jwks.json", Demand::Public),
+    get("/openapi.json", Demand::Public),
+    get("/llms.txt", Demand::Public),
+    get("/healthz", Demand::Public),
+    get("/readyz", Demand::Public),
+];
+
+/// Every page; none of them is documented, and none looks at a credential of the API.
+pub(crate) const PAGES: &[Rule] = &[
+    get("/checkout/{session}", Demand::Public),
+    post("/checkout/{session}/pay", Demand::Public, Effect::Manage),
+    post("/checkout/{session}/decline", Demand::Public, Effect::Manage),
+    get("/checkout/{session}/result", Demand::Public),
+    get(crate::pages::STYLESHEET_PATH, Demand::Public),
+    get(crate::pages::ICON_PATH, Demand::Public),
+];
