@@ -21,6 +21,7 @@ pub mod reads;
 mod replay;
 mod sandbox;
 mod sealing;
+pub mod sessions;
 pub mod settings;
 mod settle;
 mod stream;

@@ -17,6 +17,8 @@ use turnpike_core::topup::{BonusTier, FeeMode, FeeSchedule, QuoteRules};
 use turnpike_core::webhook::RetrySchedule;
 use turnpike_upstream::{HttpEndpoint, ProviderKind};
 
+use crate::identity::IdentityConfig;
+
 /// The defaults, as a commented file.
 pub(crate) const DEFAULTS: &str = include_str!("../../../config.default.toml");
 /// What `turnpike dev` adds to them.
@@ -64,19 +66,6 @@ pub(crate) struct StoreConfig {
     pub(crate) lanes: usize,
     pub(crate) read_pool: usize,
     pub(crate) batch_by_bucket: bool,
-}
-
-/// Who signs dashboard sessions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum IdentityMode {
-    Builtin,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct IdentityConfig {
-    pub(crate) mode: IdentityMode,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -419,6 +408,7 @@ impl Config {
         if !(10..=3600).contains(&self.tokens.publish_lead_secs) || self.tokens.rotate_days < 0 {
             return wrong("tokens.publish_lead_secs must be 10 to 3600, rotate_days 0 or more");
         }
+        self.identity.validate()?;
         self.processor.quote_rules()?;
         self.webhooks.validate()?;
         if self.drift.threshold_bps > 10_000 || self.drift.threshold_usd.is_negative() {

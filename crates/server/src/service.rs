@@ -11,6 +11,7 @@ use turnpike_app::auth::LimitKey;
 use turnpike_app::limits::RateLimits;
 use turnpike_app::providers::{ModelEntry, ProviderEntry, Shelf, ToolEntry};
 use turnpike_app::reads::Reader;
+use turnpike_app::sessions::{SessionDesk, SessionSigner};
 use turnpike_app::tokens::{KeyVault, VaultSettings};
 use turnpike_app::topups::{TopupDesk, TopupSettings};
 use turnpike_app::webhooks::{Dispatcher, SecretBox, WebhookDesk, WebhookParts};
@@ -23,6 +24,7 @@ use turnpike_upstream::{BoundedResolver, Provider, ProviderSettings, Secret};
 
 use crate::clock::SystemEnvironment;
 use crate::config::{Config, ConfigError, ModelConfig, ProcessorKind, ProviderConfig, StoreConfig};
+use crate::identity::Identity;
 
 /// Why the service cannot be put together.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +75,9 @@ pub(crate) struct Service {
     pub(crate) webhooks: WebhookDesk,
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) drift: Arc<DriftDesk>,
+    pub(crate) sessions: SessionDesk,
+    /// The built-in identity's, when it is the one in use.
+    pub(crate) signer: Option<Arc<SessionSigner>>,
     /// The built-in processor, when it is the one in use.
     pub(crate) builtin: Option<Arc<BuiltinProcessor>>,
 }
@@ -105,6 +110,14 @@ impl Service {
             settings.reads_per_minute,
             settings.mutations_per_minute,
             config.limits.topups_per_minute,
+        );
+        let Identity { verifier, signer } = Identity::build(&config, &pepper, &environment)?;
+        let sessions = SessionDesk::new(
+            store.clone(),
+            environment.clone(),
+            pepper.clone(),
+            brand.clone(),
+            verifier,
         );
         let (processor, builtin) = processor(&config, &pepper)?;
         let topup_settings = TopupSettings {
@@ -145,6 +158,8 @@ impl Service {
             webhooks: WebhookDesk::new(webhooks.clone()),
             dispatcher: Arc::new(Dispatcher::new(webhooks)),
             builtin,
+            sessions,
+            signer,
             limits,
             engine,
             shelf,

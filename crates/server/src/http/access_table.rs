@@ -141,6 +141,16 @@ const fn administrator(scope: Scope) -> Demand {
     })
 }
 
+/// A member with the scope, whatever they have shown; no key.
+const fn session(scope: Scope) -> Demand {
+    Demand::Workspace(Needs {
+        scope,
+        keys: false,
+        administrator: false,
+        step_up: false,
+    })
+}
+
 const READ: Demand = scope(Scope::TenantRead);
 const SETTINGS: Demand = scope(Scope::TenantWrite);
 const MOVES: Demand = scope(Scope::CreditsMove);
@@ -171,6 +181,9 @@ pub(crate) const TABLE: &[Rule] = &[
 //TODO    get("/api/credits/tenants/me/members", MEMBERS),
 //TODO    put("/api/credits/tenants/me/members/{subject}", guarded(Scope::MembersManage), Effect::Manage),
 //TODO    delete("/api/credits/tenants/me/members/{subject}", guarded(Scope::MembersManage), Effect::Secure),
+    // Sessions
+    post("/api/credits/step-up", session(Scope::TenantRead), Effect::Secure),
+    post("/api/credits/sign-out", Demand::Person, Effect::Secure),
     // End users
     get("/api/credits/end-users", READ),
     get("/api/credits/end-users/{externalUserId}", READ),
@@ -211,6 +224,7 @@ pub(crate) const TABLE: &[Rule] = &[
     post("/api/credits/webhooks/endpoints/{endpointId}/replay", CREDENTIALS, Effect::Manage),
     // Service
     get("/.well-known/jwks.json", Demand::Public),
+    get("/identity/jwks.json", Demand::Public),
     get("/openapi.json", Demand::Public),
     get("/llms.txt", Demand::Public),
     get("/healthz", Demand::Public),

@@ -14,10 +14,12 @@ mod names;
 mod openapi;
 mod problem;
 mod routes;
+mod schemas_sessions;
 mod schemas_topups;
 mod schemas_users;
 mod schemas_webhooks;
 mod serve;
+mod sessions;
 mod tokens;
 mod topups;
 mod webhooks;
@@ -33,7 +35,8 @@ pub(crate) use openapi::document;
 pub(crate) use routes::router;
 pub(crate) use serve::serve;
 
-use crate::identity::SessionVerifier;
+use http::HeaderValue;
+
 use crate::metrics::Metrics;
 use crate::service::Service;
 
@@ -41,7 +44,8 @@ use crate::service::Service;
 pub(crate) struct App {
     pub(crate) service: Service,
     pub(crate) names: HeaderNames,
-    pub(crate) sessions: SessionVerifier,
+    /// What `WWW-Authenticate` says when a second factor is wanted.
+    pub(crate) step_up_challenge: HeaderValue,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) draining: AtomicBool,
     pub(crate) origins: Origins,

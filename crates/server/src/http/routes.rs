@@ -32,7 +32,7 @@ use super::caller::{call_context, payer, sees_cost};
 use super::openapi::{self, Errors};
 use super::problem::ApiError;
 use super::wrap::{panicked, wrap};
-use super::{checkout, end_users, header_params, tokens, topups, webhooks};
+use super::{checkout, end_users, header_params, sessions, tokens, topups, webhooks};
 use crate::pages::{ICON_PATH, STYLESHEET_PATH};
 use crate::service::SetupError;
 
@@ -60,6 +60,7 @@ pub(super) fn documented() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(topups::get_auto, topups::put_auto))
         .routes(routes!(topups::processor_event))
         .merge(end_users::routes())
+        .merge(sessions::routes())
         .merge(tokens::routes())
         .merge(webhooks::routes())
         .routes(routes!(openapi_json))

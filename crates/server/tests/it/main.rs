@@ -38,6 +38,7 @@ mod crash;
 mod drift;
 mod end_users;
 mod idempotency;
+mod identity;
 mod kills;
 mod lifecycle;
 mod listen;
@@ -52,6 +53,7 @@ mod sandbox;
 mod secrets;
 mod settlement;
 mod shared;
+mod step_up;
 mod streams;
 mod tokens;
 #[cfg(feature = "failpoints")]

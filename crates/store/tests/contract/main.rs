@@ -25,6 +25,7 @@ mod money_in;
 mod notes;
 mod reads;
 mod retirement;
+mod sessions;
 mod text;
 mod tokens;
 mod topups;
@@ -113,6 +114,10 @@ contract! {
             a_call_outlives_its_pruned_token,
             however_many_tokens_have_expired_all_are_pruned,
             signing_keys_are_listed_oldest_first;
+        sessions:
+            a_step_up_token_is_found_in_its_workspace_alone,
+            an_ended_session_takes_its_persons_tokens_along,
+            what_is_over_is_pruned;
         retirement:
             who_is_retired_receives_nothing;
         drifts:

@@ -85,7 +85,7 @@ struct Jwk {
 }
 
 /// The usable keys in `document`, in its order; `None` when it is no key set.
-pub(super) fn read(document: &[u8]) -> Option<Vec<PublicKey>> {
+pub fn parse_key_set(document: &[u8]) -> Option<Vec<PublicKey>> {
     let set: KeySet = serde_json::from_slice(document).ok()?;
     Some(set.keys.into_iter().filter_map(key).take(MAX_KEYS).collect())
 }

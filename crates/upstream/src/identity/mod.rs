@@ -22,7 +22,7 @@ use crate::guard::{Guard, is_loopback_name};
 use crate::headers::{self, Accept};
 use crate::provider::BuildError;
 
-pub use keys::{Curve, KeyMaterial, MAX_KEYS, PublicKey};
+pub use keys::{Curve, KeyMaterial, MAX_KEYS, PublicKey, parse_key_set};
 
 const WELL_KNOWN: &str = "/.well-known/openid-configuration";
 /// Longest issuer.
@@ -166,7 +166,8 @@ impl KeyProvider for IdentityProvider {
     async fn fetch(&self) -> Result<Vec<PublicKey>, IdentityError> {
         let place = self.key_place().await?;
         let document = self.read(&place).await.map_err(IdentityError::Keys)?;
-        let keys = keys::read(&document).ok_or(IdentityError::Keys(UpstreamError::bad("not a key set")))?;
+        let keys =
+            parse_key_set(&document).ok_or(IdentityError::Keys(UpstreamError::bad("not a key set")))?;
         if keys.is_empty() {
             return Err(IdentityError::NoKeys);
         }

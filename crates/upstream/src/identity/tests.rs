@@ -11,7 +11,7 @@ fn b64(bytes: usize) -> String {
 
 fn taken(keys: &Value) -> Vec<Option<String>> {
     let document = json!({ "keys": keys }).to_string();
-    let read = keys::read(document.as_bytes()).unwrap();
+    let read = parse_key_set(document.as_bytes()).unwrap();
     read.into_iter().map(|key| key.kid).collect()
 }
 
@@ -90,6 +90,6 @@ fn only_public_keys_for_signatures_are_taken() {
         .collect();
     assert_eq!(taken(&json!(many)).len(), MAX_KEYS);
     for no_set in ["", "[]", "{}", "{\"keys\":{}}", "{\"keys\":null}"] {
-        assert!(keys::read(no_set.as_bytes()).is_none(), "{no_set}");
+        assert!(parse_key_set(no_set.as_bytes()).is_none(), "{no_set}");
     }
 }

@@ -59,6 +59,10 @@ listen = "127.0.0.1:0"
 secret_key = "a secret of the tests, the same on every node"
 drain_secs = 5
 
+[identity]
+issuer = "http://turnpike.test/identity"
+audience = "http://turnpike.test/api/credits/dashboard"
+
 [calls]
 sweep_secs = 1
 

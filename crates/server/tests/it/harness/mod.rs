@@ -4,6 +4,7 @@ mod client;
 mod config;
 mod database;
 pub mod hooks;
+pub mod issuer;
 pub mod payments;
 pub mod people;
 mod raw;
