@@ -13,12 +13,14 @@ use turnpike_core::ledger::command::{Grant, GrantSource};
 use turnpike_core::ledger::{Action, Command, Outcome, Payer, TenantStatus};
 use turnpike_core::money::{CreditsPerDollar, Micros};
 use turnpike_core::pricing::{Catalogue, ModelPrice};
-use turnpike_store::{ApiKey, AuditRow, KeyPricing, Member, PriceRow, Store, Tenant, TenantSettings};
+use turnpike_store::{ApiKey, AuditRow, KeyPricing, MemberChange, PriceRow, Store, Tenant, TenantSettings};
 
+use crate::audit::Changed as _;
 use crate::drift::{DriftDesk, ImportedCosts};
 use crate::environment::Environment;
 use crate::error::AppError;
 use crate::tokens::KeyVault;
+use crate::workspaces::{action, checked_subject, member_view};
 
 /// An operator's request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -166,7 +168,7 @@ impl AdminDesk {
                 let before = self.tenant(tenant).await?;
                 let audit = self
                     .audit(tenant, "tenant.status", tenant.to_string(), origin)
-                    .changed(json!(before.status), json!(status));
+                    .changed(&json!(before.status), &json!(status));
                 self.store.set_tenant_status(tenant, status, &audit).await?;
                 Ok(tenant_view(&self.tenant(tenant).await?))
             }
@@ -175,7 +177,7 @@ impl AdminDesk {
                 let before = self.tenant(tenant).await?;
                 let audit = self
                     .audit(tenant, "tenant.settings", tenant.to_string(), origin)
-                    .changed(json!(before.settings), json!(settings));
+                    .changed(&json!(before.settings), &json!(settings));
                 self.store.set_tenant_settings(tenant, &settings, &audit).await?;
                 Ok(tenant_view(&self.tenant(tenant).await?))
             }
@@ -184,19 +186,8 @@ impl AdminDesk {
                 subject,
                 role,
             } => {
-                self.tenant(tenant).await?;
-                checked_name("subject", &subject, 255)?;
-                let audit = self
-                    .audit(tenant, "member.put", subject.clone(), origin)
-                    .made(json!(role));
-                let member = Member {
-                    tenant,
-                    subject,
-                    role,
-                    created_at: self.environment.now(),
-                };
-                self.store.put_member(&member, &audit).await?;
-                Ok(member_view(&member))
+                checked_subject(&subject)?;
+                self.change_member(tenant, &subject, Some(role), origin).await
             }
             AdminRequest::MemberList { tenant } => {
                 self.tenant(tenant).await?;
@@ -204,7 +195,7 @@ impl AdminDesk {
                 Ok(json!({ "members": members.iter().map(member_view).collect::<Vec<_>>() }))
             }
             AdminRequest::MemberRemove { tenant, subject } => {
-                self.remove_member(tenant, &subject, origin).await
+                self.change_member(tenant, &subject, None, origin).await
             }
             AdminRequest::KeyCreate {
                 tenant,
@@ -290,26 +281,45 @@ impl AdminDesk {
         };
         let audit = self
             .audit(tenant.id, "tenant.create", tenant.id.to_string(), origin)
-            .made(json!(name));
+            .made(&json!(name));
         self.store.insert_tenant(&tenant, &audit).await?;
         Ok(tenant_view(&tenant))
     }
 
-    async fn remove_member(&self, tenant: TenantId, subject: &str, origin: &str) -> Result<Value, AppError> {
+    /// Adds, changes or removes a member; the last owner stays.
+    async fn change_member(
+        &self,
+        tenant: TenantId,
+        subject: &str,
+        to: Option<Role>,
+        origin: &str,
+    ) -> Result<Value, AppError> {
+        self.tenant(tenant).await?;
         let members = self.store.list_members(tenant).await?;
-        let Some(member) = members.iter().find(|member| member.subject == subject) else {
+        let member = members.iter().find(|member| member.subject == subject);
+        let from = member.map(|member| member.role);
+        if from.is_none() && to.is_none() {
             return Err(AppError::new(ErrorCode::NotFound, "there is no such member"));
-        };
-        let owners = members.iter().filter(|member| member.role == Role::Owner).count();
-        if member.role == Role::Owner && owners == 1 {
-            return Err(AppError::new(
-                ErrorCode::ForbiddenRole,
-                "the last owner cannot be removed",
-            ));
         }
-        let audit = self.audit(tenant, "member.remove", subject.to_owned(), origin);
-        self.store.remove_member(tenant, subject, &audit).await?;
-        Ok(json!({ "subject": subject, "removed": true }))
+        let audit = self
+            .audit(tenant, action(from, to), subject.to_owned(), origin)
+            .changed(&json!({ "role": from }), &json!({ "role": to }));
+        let change = MemberChange {
+            tenant,
+            subject: subject.to_owned(),
+            from,
+            to,
+            at: self.environment.now(),
+        };
+        if from != to && !self.store.change_member(&change, &audit).await? {
+            let message = "the last owner cannot be removed, or somebody changed this member meanwhile";
+            return Err(AppError::new(ErrorCode::ForbiddenRole, message));
+        }
+        Ok(match to {
+            None => json!({ "subject": subject, "removed": true }),
+            Some(role) => json!({ "subject": subject, "role": role,
+                "createdAt": member.map_or(change.at, |member| member.created_at) }),
+        })
     }
 
     async fn create_key(
@@ -360,7 +370,7 @@ impl AdminDesk {
         let metadata = self.key_view(&key);
         let audit = self
             .audit(tenant, "key.create", key.id.to_string(), origin)
-            .made(metadata.clone());
+            .made(&metadata);
         self.store.insert_key(&key, &audit).await?;
         Ok(json!({ "kind": kind, "key": secret.reveal(), "keyMetadata": metadata }))
     }
@@ -447,24 +457,6 @@ impl AdminDesk {
     }
 }
 
-/// Says what a change was.
-trait Changed {
-    fn changed(self, before: Value, after: Value) -> Self;
-    fn made(self, after: Value) -> Self;
-}
-
-impl Changed for AuditRow {
-    fn changed(mut self, before: Value, after: Value) -> Self {
-        self.before = Some(before.to_string());
-        self.made(after)
-    }
-
-    fn made(mut self, after: Value) -> Self {
-        self.after = Some(after.to_string());
-        self
-    }
-}
-
 fn checked_name(path: &str, text: &str, max: usize) -> Result<(), AppError> {
     let length = text.chars().count();
     if (1..=max).contains(&length) && !text.chars().any(char::is_control) {
@@ -482,8 +474,4 @@ fn tenant_view(tenant: &Tenant) -> Value {
         "id": tenant.id, "name": tenant.name, "status": tenant.status, "settings": tenant.settings,
         "creditsPerDollar": tenant.credits_per_dollar, "createdAt": tenant.created_at,
     })
-}
-
-fn member_view(member: &Member) -> Value {
-    json!({ "subject": member.subject, "role": member.role, "createdAt": member.created_at })
 }

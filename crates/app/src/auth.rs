@@ -391,10 +391,10 @@ impl Authenticator {
             )
         };
         let memberships = self.store.list_memberships(subject).await?;
-        let membership = match (chosen, memberships.as_slice()) {
+        let (membership, tenant) = match (chosen, memberships.as_slice()) {
             (Some(tenant), all) => all
                 .iter()
-                .find(|member| member.tenant == tenant)
+                .find(|(member, _)| member.tenant == tenant)
                 .ok_or_else(not_member)?,
             (None, [only]) => only,
             (None, []) => return Err(not_member()),
@@ -405,17 +405,12 @@ impl Authenticator {
                 ));
             }
         };
-        let tenant = self
-            .store
-            .find_tenant(membership.tenant)
-            .await?
-            .ok_or_else(not_member)?;
         let credential = ActorCredential::Member {
             subject: subject.into(),
             role: membership.role,
         };
         Ok(Actor {
-            tenant: Arc::new(tenant),
+            tenant: Arc::new(tenant.clone()),
             credential,
             origin: UNKNOWN_ORIGIN.into(),
         })

@@ -4,6 +4,7 @@
 //! [`Environment`], money moves only by commands to the store.
 
 pub mod admin;
+pub mod audit;
 pub mod auth;
 pub mod calls;
 mod chat;
@@ -30,6 +31,7 @@ pub mod tokens;
 mod tools;
 pub mod topups;
 pub mod webhooks;
+pub mod workspaces;
 
 pub use auth::{Actor, ActorCredential, Authenticator};
 pub use calls::CallDesk;
@@ -39,3 +41,4 @@ pub use end_users::EndUserDesk;
 pub use engine::{Answer, Engine, Receipt};
 pub use environment::{AppSettings, Environment};
 pub use error::AppError;
+pub use workspaces::WorkspaceDesk;

@@ -77,7 +77,7 @@ pub(crate) enum CommandLine {
         #[arg(long)]
         tenant: Option<TenantId>,
     },
-    /// Write a workspace's ledger, usage or events to standard output.
+    /// Write a workspace's ledger, usage, events or audit log to standard output.
     Export(ExportArgs),
     /// Forward a workspace's events to a local URL while this runs, printing each (development).
     Listen(ListenArgs),
@@ -296,6 +296,7 @@ pub(crate) enum ExportKind {
     Ledger,
     Usage,
     Events,
+    Audit,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

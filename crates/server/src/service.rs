@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rand::RngCore as _;
 use turnpike_app::admin::AdminDesk;
+use turnpike_app::audit::AuditReader;
 use turnpike_app::auth::LimitKey;
 use turnpike_app::limits::RateLimits;
 use turnpike_app::providers::{ModelEntry, ProviderEntry, Shelf, ToolEntry};
@@ -15,7 +16,9 @@ use turnpike_app::sessions::{SessionDesk, SessionSigner};
 use turnpike_app::tokens::{KeyVault, VaultSettings};
 use turnpike_app::topups::{TopupDesk, TopupSettings};
 use turnpike_app::webhooks::{Dispatcher, SecretBox, WebhookDesk, WebhookParts};
-use turnpike_app::{AppSettings, Authenticator, CallDesk, DriftDesk, EndUserDesk, Engine, Environment};
+use turnpike_app::{
+    AppSettings, Authenticator, CallDesk, DriftDesk, EndUserDesk, Engine, Environment, WorkspaceDesk,
+};
 use turnpike_core::access::KeyPepper;
 use turnpike_store::{PostgresOptions, PostgresStore, PriceRow, SqliteOptions, SqliteStore, Store};
 use turnpike_upstream::processor::{BuiltinProcessor, Processor, StripeProcessor, StripeSettings};
@@ -68,6 +71,8 @@ pub(crate) struct Service {
     pub(crate) reader: Reader,
     pub(crate) end_users: EndUserDesk,
     pub(crate) admin: AdminDesk,
+    pub(crate) workspaces: WorkspaceDesk,
+    pub(crate) audit: AuditReader,
     pub(crate) authenticator: Authenticator,
     pub(crate) limits: RateLimits<LimitKey>,
     pub(crate) vault: Arc<KeyVault>,
@@ -143,6 +148,8 @@ impl Service {
             desk: CallDesk::new(engine.clone(), shelf.clone()),
             reader: Reader::new(store.clone(), shelf.clone()),
             end_users: EndUserDesk::new(store.clone(), environment.clone(), vault.clone(), mints),
+            workspaces: WorkspaceDesk::new(store.clone(), environment.clone()),
+            audit: AuditReader::new(store.clone()),
             admin: AdminDesk::new(
                 store.clone(),
                 environment.clone(),

@@ -1,9 +1,9 @@
-//! Workspaces, members, keys and end users, with the SQL that both databases share.
+//! Workspaces, keys and end users, with the SQL that both databases share.
 //!
 //! Each change and its audit row are one transaction; a change that touches no row writes no audit row.
 
 use async_trait::async_trait;
-use turnpike_core::access::{KeyHash, KeyKind, Role};
+use turnpike_core::access::{KeyHash, KeyKind};
 use turnpike_core::ids::{ExternalUserId, KeyId, TenantId, TokenId};
 use turnpike_core::ledger::policy::EndUser;
 use turnpike_core::ledger::token::EndUserToken;
@@ -11,8 +11,9 @@ use turnpike_core::ledger::{Account, AccountKind, TenantStatus, transfer};
 use turnpike_core::money::{CreditsPerDollar, Micros};
 use turnpike_core::time::Timestamp;
 
+use crate::audit_log::audit_row;
 use crate::error::StoreError;
-use crate::records::{ApiKey, AuditRow, EndUserFilter, Member, SigningKeyRow, Tenant, TenantSettings};
+use crate::records::{ApiKey, AuditRow, EndUserFilter, SigningKeyRow, Tenant, TenantSettings};
 use crate::rows::{self, ACCOUNT_COLUMNS, END_USER_COLUMNS, END_USER_WIDTH, TOKEN_COLUMNS, tenant_params};
 use crate::sql::{Param, Row, Sql, Statement, params};
 use crate::traits::Directory;
@@ -22,7 +23,8 @@ const KEY_COLUMNS: &str = "k.tenant_id, k.key_id, k.kind, k.name, k.prefix, k.ha
      k.created_at, k.created_by, k.expires_at, k.last_used_at, k.revoked_at";
 /// Tokens removed in one transaction, so that no command waits long for it.
 const PRUNED_AT_ONCE: u32 = 1_000;
-const MEMBER_COLUMNS: &str = "tenant_id, subject, role, created_at";
+/// How many columns [`tenant_columns`] are.
+pub(crate) const TENANT_WIDTH: usize = 6;
 
 fn corrupt(what: &str) -> StoreError {
     StoreError::Corrupt(what.to_owned())
@@ -36,7 +38,17 @@ fn from_json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, StoreError
     serde_json::from_str(text).map_err(|error| corrupt(&error.to_string()))
 }
 
-fn tenant(row: &Row) -> Result<Tenant, StoreError> {
+/// The columns of a workspace in the table `alias`, as [`tenant`] reads them.
+pub(crate) fn tenant_columns(alias: &str) -> String {
+    TENANT_COLUMNS
+        .split(", ")
+        .map(|column| format!("{alias}.{column}"))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// A workspace from the first cells of a row.
+pub(crate) fn tenant(row: &Row) -> Result<Tenant, StoreError> {
     Ok(Tenant {
         id: TenantId(row.uuid(0)?),
         name: row.text(1)?.to_owned(),
@@ -44,15 +56,6 @@ fn tenant(row: &Row) -> Result<Tenant, StoreError> {
         credits_per_dollar: CreditsPerDollar::try_from(row.int(3)?).map_err(corrupt)?,
         settings: from_json(row.text(4)?)?,
         created_at: rows::instant(row, 5)?,
-    })
-}
-
-fn member(row: &Row) -> Result<Member, StoreError> {
-    Ok(Member {
-        tenant: TenantId(row.uuid(0)?),
-        subject: row.text(1)?.to_owned(),
-        role: Role::from_code(row.small(2)?).ok_or_else(|| corrupt("role"))?,
-        created_at: rows::instant(row, 3)?,
     })
 }
 
@@ -73,25 +76,6 @@ fn key(row: &Row) -> Result<ApiKey, StoreError> {
         last_used_at: rows::opt_instant(row, 12)?,
         revoked_at: rows::opt_instant(row, 13)?,
     })
-}
-
-pub(crate) fn audit_row(audit: &AuditRow) -> Statement {
-    Statement::new(
-        "INSERT INTO audit_log (bucket, tenant_id, id, at, actor, action, target, before_json, after_json, origin)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-        params![
-            audit.tenant.bucket(),
-            audit.tenant.0,
-            audit.id,
-            audit.at.millis(),
-            &*audit.actor,
-            audit.action,
-            &*audit.target,
-            audit.before.as_deref(),
-            audit.after.as_deref(),
-            &*audit.origin,
-        ],
-    )
 }
 
 fn touched(counts: &[u64]) -> bool {
@@ -171,54 +155,22 @@ impl<S: Sql> Directory for S {
         Ok(touched(&self.write(vec![update, audit_row(audit)]).await?))
     }
 
-    async fn put_member(&self, member: &Member, audit: &AuditRow) -> Result<(), StoreError> {
-        let mut params = tenant_params(member.tenant);
-        params.extend(params![
-            &*member.subject,
-            member.role.code(),
-            member.created_at.millis()
-        ]);
-        let put = Statement::new(
-            "INSERT INTO members (bucket, tenant_id, subject, role, created_at) VALUES ($1, $2, $3, $4, $5)
-             ON CONFLICT (bucket, tenant_id, subject) DO UPDATE SET role = $4",
-            params,
-        );
-        self.write(vec![put, audit_row(audit)]).await.map(drop)
-    }
-
-    async fn remove_member(
+    async fn set_tenant_profile(
         &self,
         tenant: TenantId,
-        subject: &str,
+        name: &str,
+        rate: CreditsPerDollar,
         audit: &AuditRow,
     ) -> Result<bool, StoreError> {
         let mut params = tenant_params(tenant);
-        params.push(Param::from(subject));
-        let delete = Statement::new(
-            "DELETE FROM members WHERE bucket = $1 AND tenant_id = $2 AND subject = $3",
+        params.extend(params![name, rate.get()]);
+        // What credits mean cannot change once there are some.
+        let update = Statement::new(
+            "UPDATE tenants SET name = $3, credits_per_dollar = $4
+             WHERE bucket = $1 AND tenant_id = $2 AND (credits_per_dollar = $4 OR transfer_seq = 0)",
             params,
         );
-        Ok(touched(&self.write(vec![delete, audit_row(audit)]).await?))
-    }
-
-    async fn list_members(&self, tenant: TenantId) -> Result<Vec<Member>, StoreError> {
-        let sql = format!(
-            "SELECT {MEMBER_COLUMNS} FROM members WHERE bucket = $1 AND tenant_id = $2 ORDER BY subject"
-        );
-        self.query(&sql, tenant_params(tenant))
-            .await?
-            .iter()
-            .map(member)
-            .collect()
-    }
-
-    async fn list_memberships(&self, subject: &str) -> Result<Vec<Member>, StoreError> {
-        let sql = format!("SELECT {MEMBER_COLUMNS} FROM members WHERE subject = $1 ORDER BY tenant_id");
-        self.query(&sql, params![subject])
-            .await?
-            .iter()
-            .map(member)
-            .collect()
+        Ok(touched(&self.write(vec![update, audit_row(audit)]).await?))
     }
 
     async fn insert_key(&self, key: &ApiKey, audit: &AuditRow) -> Result<(), StoreError> {

@@ -3,11 +3,13 @@
 //! SQLite and PostgreSQL stand behind the same traits, one per group of rows that belong together, and an
 //! in-memory ledger serves tests. A store keeps rows; every rule about money is `turnpike_core::ledger::apply`.
 
+mod audit_log;
 mod calls;
 mod catalogue;
 mod directory;
 mod drifts;
 mod error;
+mod members;
 mod memory;
 mod migrate;
 mod postgres;
@@ -22,7 +24,9 @@ mod traits;
 mod upkeep;
 mod webhooks;
 
+pub use audit_log::{AuditFilter, AuditLog, AuditRecord};
 pub use error::{StoreError, SubmitError};
+pub use members::{MemberChange, Members};
 pub use memory::MemoryStore;
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use records::{

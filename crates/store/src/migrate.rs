@@ -25,11 +25,21 @@ macro_rules! migrations {
     };
 }
 
-pub(crate) const SQLITE: &[Migration] = migrations!(
-    "sqlite": 1 "0001_foundation", 2 "0002_money_in", 3 "0003_webhooks", 4 "0004_usage_drift", 6 "0006_step_up"
+pub(crate) const SQLITE: &[Migration] = migrations!("sqlite":
+    1 "0001_foundation",
+    2 "0002_money_in",
+    3 "0003_webhooks",
+    4 "0004_usage_drift",
+    5 "0005_audit_chain",
+    6 "0006_step_up",
 );
-pub(crate) const POSTGRES: &[Migration] = migrations!(
-    "postgres": 1 "0001_foundation", 2 "0002_money_in", 3 "0003_webhooks", 4 "0004_usage_drift", 6 "0006_step_up"
+pub(crate) const POSTGRES: &[Migration] = migrations!("postgres":
+    1 "0001_foundation",
+    2 "0002_money_in",
+    3 "0003_webhooks",
+    4 "0004_usage_drift",
+    5 "0005_audit_chain",
+    6 "0006_step_up",
 );
 
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)";

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use turnpike_core::access::{KeyHash, KeyKind, Role, Scope};
 use turnpike_core::ids::{CallId, EventId, KeyId, TenantId, TopupId};
+use turnpike_core::ledger::audit_log::AuditLine;
 use turnpike_core::ledger::books::LowBalance;
 use turnpike_core::ledger::command::DriftKind;
 use turnpike_core::ledger::event::EventType;
@@ -183,6 +184,24 @@ pub struct AuditRow {
     pub after: Option<String>,
     /// From where.
     pub origin: String,
+}
+
+impl AuditRow {
+    /// As it is hashed at a position of the log.
+    pub(crate) fn line(&self, seq: i64) -> AuditLine<'_> {
+        AuditLine {
+            seq,
+            id: self.id,
+            tenant: self.tenant,
+            at: self.at,
+            actor: &self.actor,
+            action: self.action,
+            target: &self.target,
+            before: self.before.as_deref(),
+            after: self.after.as_deref(),
+            origin: &self.origin,
+        }
+    }
 }
 
 /// What a provider's calls of one day cost a workspace.

@@ -18,8 +18,7 @@ use turnpike_core::time::Timestamp;
 use crate::error::StoreError;
 use crate::sql::{Param, Row};
 
-pub(crate) const TENANT_HEAD_COLUMNS: &str =
-    "status, credits_per_dollar, transfer_seq, chain, event_seq, low_pool, low_end_user";
+pub(crate) const TENANT_HEAD_COLUMNS: &str = "status, credits_per_dollar, transfer_seq, chain, event_seq, low_pool, low_end_user, audit_seq, audit_chain";
 pub(crate) const ACCOUNT_COLUMNS: &str =
     "posted, held, status, day, day_spent, month, month_spent, freezes, open_calls";
 pub(crate) const END_USER_COLUMNS: &str =
@@ -87,6 +86,8 @@ pub(crate) fn tenant_head(row: &Row, at: usize) -> Result<TenantHead, StoreError
             pool: row.opt_int(at + 5)?.map(Micros::new),
             end_user: row.opt_int(at + 6)?.map(Micros::new),
         },
+        audit_seq: row.int(at + 7)?,
+        audit_chain: row.hash(at + 8)?,
     })
 }
 

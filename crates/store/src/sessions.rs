@@ -7,7 +7,7 @@ use turnpike_core::access::KeyHash;
 use turnpike_core::ids::TenantId;
 use turnpike_core::time::Timestamp;
 
-use crate::directory::audit_row;
+use crate::audit_log::audit_row;
 use crate::error::StoreError;
 use crate::records::AuditRow;
 use crate::rows::{self, tenant_params};

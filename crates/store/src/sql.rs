@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 use crate::error::StoreError;
+use crate::records::AuditRow;
 
 /// A value bound to a statement.
 #[derive(Clone, Debug, PartialEq)]
@@ -163,6 +164,8 @@ pub(crate) struct Statement {
     pub(crate) params: Vec<Param>,
     /// Whether the transaction is undone when this touches no row.
     pub(crate) required: bool,
+    /// The row of the audit log that this appends; its SQL depends on the log's head.
+    pub(crate) audit: Option<Box<AuditRow>>,
 }
 
 impl Statement {
@@ -171,6 +174,7 @@ impl Statement {
             sql: sql.into(),
             params,
             required: false,
+            audit: None,
         }
     }
 

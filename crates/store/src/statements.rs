@@ -8,6 +8,7 @@ use turnpike_core::ledger::event::EventType;
 use turnpike_core::ledger::{Account, AccountKey, AccountKind, Payer, Transfer};
 use turnpike_core::money::Micros;
 
+use crate::audit_log::{self, audit_in_order};
 use crate::error::StoreError;
 use crate::records::{EntryFilter, EventRow, UsageFilter, UsageGroup, UsageRow};
 use crate::rows::{self, ACCOUNT_COLUMNS, HOLD_COLUMNS, TRANSFER_COLUMNS, tenant_params};
@@ -141,11 +142,13 @@ impl<S: Sql> Statements for S {
             Scan::Transfers(_) => transfers_in_order(tenant),
             Scan::Calls(_) => calls_in_order(tenant),
             Scan::Events(_) => events_in_order(tenant),
+            Scan::Audit(_) => audit_in_order(tenant),
         };
         let mut sink = |_query: usize, row: Row| match scan {
             Scan::Transfers(sink) => rows::transfer(&row).map(sink),
             Scan::Calls(sink) => rows::hold(&row).map(|(_, hold)| sink(hold)),
             Scan::Events(sink) => event(&row).map(sink),
+            Scan::Audit(sink) => audit_log::record(&row).map(sink),
         };
         self.snapshot(vec![query], &mut sink).await
     }

@@ -13,15 +13,16 @@ use turnpike_core::ledger::policy::EndUser;
 use turnpike_core::ledger::token::EndUserToken;
 use turnpike_core::ledger::topup::{AutoTopup, Topup};
 use turnpike_core::ledger::{Account, AccountKey, Command, Hold, Outcome, TenantStatus, Transfer};
-use turnpike_core::money::Micros;
+use turnpike_core::money::{CreditsPerDollar, Micros};
 use turnpike_core::time::{Day, Timestamp};
 use uuid::Uuid;
 
+use crate::audit_log::{AuditLog, AuditRecord};
 use crate::error::{StoreError, SubmitError};
+use crate::members::Members;
 use crate::records::{
-    ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, Member,
-    OpenCalls, PriceRow, SigningKeyRow, Tenant, TenantSettings, TopupFilter, UsageFilter, UsageGroup,
-    UsageRow,
+    ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, OpenCalls,
+    PriceRow, SigningKeyRow, Tenant, TenantSettings, TopupFilter, UsageFilter, UsageGroup, UsageRow,
 };
 use crate::sessions::Sessions;
 use crate::webhooks::{
@@ -72,7 +73,7 @@ pub trait Statements: Send + Sync {
         group: UsageGroup,
         filter: &UsageFilter,
     ) -> Result<Vec<UsageRow>, StoreError>;
-    /// Streams every transfer, call or event of a tenant out of one snapshot, oldest first, into `sink`;
+    /// Streams every transfer, call, event or audit row of a tenant out of one snapshot, oldest first, into `sink`;
     /// ends early when `sink` says no.
     async fn scan(&self, tenant: TenantId, scan: &mut Scan<'_>) -> Result<(), StoreError>;
 }
@@ -85,9 +86,11 @@ pub enum Scan<'a> {
     Calls(&'a mut (dyn FnMut(Hold) -> bool + Send)),
     /// Events.
     Events(&'a mut (dyn FnMut(EventRow) -> bool + Send)),
+    /// The audit log.
+    Audit(&'a mut (dyn FnMut(AuditRecord) -> bool + Send)),
 }
 
-/// Workspaces, members, keys, end users. Every change writes its audit row in the same transaction.
+/// Workspaces, keys, end users. Every change writes its audit row in the same transaction.
 #[async_trait]
 pub trait Directory: Send + Sync {
     /// Adds a workspace.
@@ -110,19 +113,14 @@ pub trait Directory: Send + Sync {
         settings: &TenantSettings,
         audit: &AuditRow,
     ) -> Result<bool, StoreError>;
-    /// Adds a member or changes the role.
-    async fn put_member(&self, member: &Member, audit: &AuditRow) -> Result<(), StoreError>;
-    /// Removes a member; `false` = there was none.
-    async fn remove_member(
+    /// Sets a workspace's name and denomination; `false` = there is none, or credits have a meaning already.
+    async fn set_tenant_profile(
         &self,
         tenant: TenantId,
-        subject: &str,
+        name: &str,
+        rate: CreditsPerDollar,
         audit: &AuditRow,
     ) -> Result<bool, StoreError>;
-    /// A workspace's members, by subject.
-    async fn list_members(&self, tenant: TenantId) -> Result<Vec<Member>, StoreError>;
-    /// A person's memberships.
-    async fn list_memberships(&self, subject: &str) -> Result<Vec<Member>, StoreError>;
     /// Adds a key.
     async fn insert_key(&self, key: &ApiKey, audit: &AuditRow) -> Result<(), StoreError>;
     /// The key that hashes to `hash`.
@@ -366,9 +364,11 @@ pub trait Upkeep: Send + Sync {
 /// Everything, for `Arc<dyn Store>`.
 pub trait Store:
     Ledger
+    + AuditLog
     + Calls
     + Statements
     + Directory
+    + Members
     + Sessions
     + Topups
     + Drifts
@@ -381,9 +381,11 @@ pub trait Store:
 }
 impl<T> Store for T where
     T: Ledger
+        + AuditLog
         + Calls
         + Statements
         + Directory
+        + Members
         + Sessions
         + Topups
         + Drifts

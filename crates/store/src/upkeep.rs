@@ -5,6 +5,7 @@ use turnpike_core::ids::TenantId;
 use turnpike_core::ledger::TenantHead;
 use turnpike_core::ledger::audit::{AuditReport, Auditor};
 
+use crate::audit_log::{self, audit_in_order};
 use crate::error::StoreError;
 use crate::rows::{self, ACCOUNT_COLUMNS, TENANT_HEAD_COLUMNS, tenant_params};
 use crate::sql::{Row, Sql, Statement};
@@ -43,6 +44,7 @@ pub(crate) trait SharedUpkeep: Sql {
                 "kind, owner",
             ),
             of_tenant("seq", "events", "seq"),
+            audit_in_order(tenant),
             of_tenant(TENANT_HEAD_COLUMNS, "tenants", "tenant_id"),
         ];
         let mut auditor = Auditor::new();
@@ -58,6 +60,10 @@ pub(crate) trait SharedUpkeep: Sql {
                     auditor.account(&key, &rows::account(&row, 2)?);
                 }
                 4 => auditor.event(row.int(0)?),
+                5 => {
+                    let record = audit_log::record(&row)?;
+                    auditor.audit_line(&record.line(tenant), &record.hash);
+                }
                 _ => head = Some(rows::tenant_head(&row, 0)?),
             }
             read += 1;

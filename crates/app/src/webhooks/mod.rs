@@ -27,6 +27,7 @@ pub use self::endpoints::ReplayedMissed;
 pub use self::events::{EventPage, EventQuery};
 pub use self::secrets::SecretBox;
 pub use self::view::message;
+use crate::audit::audit_row;
 use crate::auth::Actor;
 use crate::environment::Environment;
 use crate::error::AppError;
@@ -99,17 +100,7 @@ impl WebhookDesk {
     }
 
     fn audit(&self, actor: &Actor, action: &'static str, target: &impl ToString) -> AuditRow {
-        AuditRow {
-            id: self.parts.environment.new_id(),
-            tenant: actor.tenant.id,
-            at: self.parts.environment.now(),
-            actor: actor.label(),
-            action,
-            target: target.to_string(),
-            before: None,
-            after: None,
-            origin: actor.origin.to_string(),
-        }
+        audit_row(&*self.parts.environment, actor, action, target)
     }
 
     async fn find(&self, actor: &Actor, id: WebhookEndpointId) -> Result<WebhookEndpoint, AppError> {

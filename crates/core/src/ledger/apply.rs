@@ -59,7 +59,7 @@ pub fn apply(books: &mut Books, command: &Command) -> Result<Outcome, Rejection>
             Action::Retire(retire) => apply_user::retire(&mut step, retire),
             Action::DriftReport(report) => apply_drift::report(&mut step, report),
         }?;
-        step.write_note(&outcome);
+        step.write_note(&outcome)?;
         Ok(outcome)
     })
 }
@@ -131,8 +131,10 @@ impl Step<'_> {
     }
 
     /// Appends the command's audit row, unless the command was done before.
-    fn write_note(&mut self, outcome: &Outcome) {
-        let Some(note) = &self.command.note else { return };
+    fn write_note(&mut self, outcome: &Outcome) -> Result<(), Rejection> {
+        let Some(note) = &self.command.note else {
+            return Ok(());
+        };
         if matches!(
             outcome,
             Outcome::Existing(_)
@@ -140,16 +142,26 @@ impl Step<'_> {
                 | Outcome::Frozen(false)
                 | Outcome::Retired { already: true, .. }
         ) {
-            return;
+            return Ok(());
         }
         let mut note = AuditNote::clone(note);
         note.before = note.before.or(self.before.take());
-        self.books.audits.push(AuditEntry {
+        let mut head = self.tenant()?;
+        head.audit_seq = head.audit_seq.checked_add(1).ok_or(Rejection::Overflow)?;
+        let mut entry = AuditEntry {
             id: audit_id(self.command.at, self.command.id),
             tenant: self.command.tenant,
             at: self.command.at,
             note,
-        });
+            seq: head.audit_seq,
+            hash: [0; 32],
+        };
+        // INVARIANT: each row's hash continues the head's, and the head moves with it.
+        entry.hash = entry.line().chained(&head.audit_chain);
+        head.audit_chain = entry.hash;
+        self.books.tenants.put(self.command.tenant, head);
+        self.books.audits.push(entry);
+        Ok(())
     }
 
     /// Takes an idempotency key for `subject`; `Some` when it stands for something already.

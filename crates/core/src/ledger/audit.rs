@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::account::{Account, AccountKey};
+use super::audit_log::AuditLine;
 use super::books::TenantHead;
 use super::hold::{Hold, HoldState};
 use super::topup::Topup;
@@ -26,6 +27,8 @@ pub struct Auditor {
     chain: [u8; 32],
     next_transfer: i64,
     next_event: i64,
+    audit_chain: [u8; 32],
+    next_audit: i64,
     counts: AuditCounts,
     findings: Vec<String>,
 }
@@ -52,6 +55,8 @@ pub struct AuditCounts {
     pub events: u64,
     /// Top-ups.
     pub topups: u64,
+    /// Rows of the audit log.
+    pub audit_rows: u64,
 }
 
 /// What the audit of a tenant found.
@@ -80,6 +85,8 @@ impl Auditor {
             chain: GENESIS,
             next_transfer: 1,
             next_event: 1,
+            audit_chain: GENESIS,
+            next_audit: 1,
             counts: AuditCounts {
                 accounts: 0,
                 transfers: 0,
@@ -87,6 +94,7 @@ impl Auditor {
                 open_holds: 0,
                 events: 0,
                 topups: 0,
+                audit_rows: 0,
             },
             findings: Vec::new(),
         }
@@ -259,6 +267,28 @@ impl Auditor {
         self.next_event = seq.saturating_add(1);
     }
 
+    /// The next row of the audit log with its hash, in order of its position.
+    pub fn audit_line(&mut self, line: &AuditLine<'_>, hash: &[u8]) {
+        self.counts.audit_rows = self.counts.audit_rows.saturating_add(1);
+        if line.seq < 1 {
+            // From before the log was chained.
+            return;
+        }
+        if line.seq != self.next_audit {
+            self.find(format!(
+                "audit row {}: expected position {}",
+                line.seq, self.next_audit
+            ));
+        }
+        self.next_audit = line.seq.saturating_add(1);
+        let expected = line.chained(&self.audit_chain);
+        if expected != hash {
+            self.find(format!("audit row {}: chain hash differs", line.seq));
+        }
+        // Behind an edited row the others still fit to what was written.
+        self.audit_chain = hash.try_into().unwrap_or(expected);
+    }
+
     /// Ends the audit with the tenant's row.
     pub fn finish(mut self, head: &TenantHead) -> AuditReport {
         if head.transfer_seq.saturating_add(1) != self.next_transfer {
@@ -266,6 +296,12 @@ impl Auditor {
         }
         if head.chain != self.chain {
             self.find("the chain does not end in the tenant's head".to_owned());
+        }
+        if head.audit_seq.saturating_add(1) != self.next_audit {
+            self.find(format!("the last audit row should be {}", head.audit_seq));
+        }
+        if head.audit_chain != self.audit_chain {
+            self.find("the audit log's chain does not end in the tenant's head".to_owned());
         }
         if self.counts.events > 0 && head.event_seq.saturating_add(1) != self.next_event {
             self.find(format!("the last event should be {}", head.event_seq));

@@ -34,6 +34,10 @@ pub struct TenantHead {
     pub chain: [u8; 32],
     /// The last event's position.
     pub event_seq: i64,
+    /// The last position in the audit log.
+    pub audit_seq: i64,
+    /// The chain hash of the last row of the audit log.
+    pub audit_chain: [u8; 32],
     /// Below these settled balances the tenant is told.
     pub low_balance: LowBalance,
 }
@@ -73,6 +77,8 @@ impl TenantHead {
             transfer_seq: 0,
             chain: GENESIS,
             event_seq: 0,
+            audit_seq: 0,
+            audit_chain: GENESIS,
             low_balance: LowBalance {
                 pool: None,
                 end_user: None,

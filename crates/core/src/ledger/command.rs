@@ -6,6 +6,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::account::{Balance, Payer, coded_enum};
+use super::audit_log::AuditLine;
 use super::drift::{DriftEvidence, DriftFigures, DriftThreshold};
 use super::hold::{CallRef, CallSubject, ClaimKey, LoopKey};
 use super::topup::{AutoTopup, Topup};
@@ -63,6 +64,28 @@ pub struct AuditEntry {
     pub at: Timestamp,
     /// Who and what.
     pub note: AuditNote,
+    /// Position in the workspace's chain.
+    pub seq: i64,
+    /// Chain hash up to and including this row.
+    pub hash: [u8; 32],
+}
+
+impl AuditEntry {
+    /// As it is hashed.
+    pub fn line(&self) -> AuditLine<'_> {
+        AuditLine {
+            seq: self.seq,
+            id: self.id,
+            tenant: self.tenant,
+            at: self.at,
+            actor: &self.note.actor,
+            action: self.note.action,
+            target: &self.note.target,
+            before: self.note.before.as_deref(),
+            after: self.note.after.as_deref(),
+            origin: &self.note.origin,
+        }
+    }
 }
 
 /// What a command does.

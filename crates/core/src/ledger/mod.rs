@@ -13,6 +13,7 @@ mod apply_refund;
 mod apply_topup;
 mod apply_user;
 pub mod audit;
+pub mod audit_log;
 pub mod books;
 mod clawback;
 pub mod command;

@@ -111,7 +111,7 @@ impl Transfer {
 }
 
 /// Length first, so that two texts cannot run into each other.
-fn text(hasher: &mut Sha256, value: &str) {
+pub(super) fn text(hasher: &mut Sha256, value: &str) {
     hasher.update(u64::try_from(value.len()).unwrap_or(u64::MAX).to_be_bytes());
     hasher.update(value.as_bytes());
 }

@@ -2,6 +2,7 @@
 
 mod books;
 mod drift;
+mod export;
 mod listen;
 mod prices;
 mod show;
@@ -120,7 +121,7 @@ async fn dispatch(global: &Global, command: CommandLine) -> Result<ExitCode, Set
         CommandLine::Doctor => books::doctor(global).await,
         CommandLine::Audit { tenant } => books::audit(global, tenant).await,
         CommandLine::Listen(args) => listen::listen(global, &args).await,
-        CommandLine::Export(args) => books::export(global, &args).await,
+        CommandLine::Export(args) => export::export(global, &args).await,
         CommandLine::Prices(command) => prices::run(global, command).await,
         CommandLine::Drift(command) => drift::run(global, command).await,
         CommandLine::Tenant(command) => administer(global, tenant_request(command)).await,

@@ -15,7 +15,6 @@ use http::request::Parts;
 use turnpike_app::limits::LimitClass;
 use turnpike_app::sessions::Session;
 use turnpike_app::{Actor, ActorCredential, AppError};
-use turnpike_core::access::Scope;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ledger::TenantStatus;
 use utoipa::openapi::OpenApi;
@@ -238,14 +237,6 @@ impl Rule {
             Effect::Spend if self.demand == Demand::Caller => Some(LimitClass::Call),
             Effect::TopUp => Some(LimitClass::Topup),
             Effect::Spend | Effect::Manage | Effect::PayOut | Effect::Secure => Some(LimitClass::Mutation),
-        }
-    }
-
-    /// The scope that it demands of keys and members.
-    pub(super) const fn scope(&self) -> Option<Scope> {
-        match self.demand {
-            Demand::Workspace(needs) => Some(needs.scope),
-            Demand::Public | Demand::Signed | Demand::Person | Demand::Caller | Demand::EndUser(_) => None,
         }
     }
 }

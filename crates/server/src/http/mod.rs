@@ -18,11 +18,13 @@ mod schemas_sessions;
 mod schemas_topups;
 mod schemas_users;
 mod schemas_webhooks;
+mod schemas_workspace;
 mod serve;
 mod sessions;
 mod tokens;
 mod topups;
 mod webhooks;
+mod workspace;
 mod wrap;
 
 use std::sync::Arc;

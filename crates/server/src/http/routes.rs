@@ -32,7 +32,7 @@ use super::caller::{call_context, payer, sees_cost};
 use super::openapi::{self, Errors};
 use super::problem::ApiError;
 use super::wrap::{panicked, wrap};
-use super::{checkout, end_users, header_params, sessions, tokens, topups, webhooks};
+use super::{checkout, end_users, header_params, sessions, tokens, topups, webhooks, workspace};
 use crate::pages::{ICON_PATH, STYLESHEET_PATH};
 use crate::service::SetupError;
 
@@ -63,6 +63,7 @@ pub(super) fn documented() -> OpenApiRouter<Arc<App>> {
         .merge(sessions::routes())
         .merge(tokens::routes())
         .merge(webhooks::routes())
+        .merge(workspace::routes())
         .routes(routes!(openapi_json))
         .routes(routes!(llms_txt))
         .routes(routes!(healthz))

@@ -28,6 +28,7 @@ mod harness;
 
 mod allocations;
 mod auth;
+mod authorisation;
 mod auto_topups;
 mod bank;
 mod browsers;

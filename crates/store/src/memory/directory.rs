@@ -1,15 +1,17 @@
 //! Workspaces, members, keys and end users in memory.
 
 use async_trait::async_trait;
-use turnpike_core::access::KeyHash;
+use turnpike_core::access::{KeyHash, Role};
 use turnpike_core::ids::{ExternalUserId, KeyId, TenantId, TokenId};
 use turnpike_core::ledger::policy::EndUser;
 use turnpike_core::ledger::token::EndUserToken;
 use turnpike_core::ledger::{Account, Payer, TenantStatus};
+use turnpike_core::money::CreditsPerDollar;
 use turnpike_core::time::Timestamp;
 
 use super::MemoryStore;
 use crate::error::StoreError;
+use crate::members::{MemberChange, Members};
 use crate::records::{ApiKey, AuditRow, EndUserFilter, Member, SigningKeyRow, Tenant, TenantSettings};
 use crate::traits::Directory;
 
@@ -24,7 +26,7 @@ impl Directory for MemoryStore {
         head.status = tenant.status;
         state.books.tenants.load(tenant.id, Some(head));
         state.tenants.insert(tenant.id, tenant.clone());
-        state.audit_log.push(audit.clone());
+        state.append(audit);
         Ok(())
     }
 
@@ -53,7 +55,7 @@ impl Directory for MemoryStore {
             head.status = status;
             state.books.tenants.load(id, Some(head));
         }
-        state.audit_log.push(audit.clone());
+        state.append(audit);
         Ok(true)
     }
 
@@ -72,50 +74,33 @@ impl Directory for MemoryStore {
             head.low_balance = settings.low_balance.thresholds();
             state.books.tenants.load(id, Some(head));
         }
-        state.audit_log.push(audit.clone());
+        state.append(audit);
         Ok(true)
     }
 
-    async fn put_member(&self, member: &Member, audit: &AuditRow) -> Result<(), StoreError> {
-        let mut state = self.state();
-        let key = (member.tenant, member.subject.clone());
-        state.members.entry(key).or_insert_with(|| member.clone()).role = member.role;
-        state.audit_log.push(audit.clone());
-        Ok(())
-    }
-
-    async fn remove_member(
+    async fn set_tenant_profile(
         &self,
         tenant: TenantId,
-        subject: &str,
+        name: &str,
+        rate: CreditsPerDollar,
         audit: &AuditRow,
     ) -> Result<bool, StoreError> {
         let mut state = self.state();
-        let removed = state.members.remove(&(tenant, subject.to_owned())).is_some();
-        if removed {
-            state.audit_log.push(audit.clone());
+        let is_new = state.transfers_of(tenant).next().is_none();
+        let Some(found) = state.tenants.get_mut(&tenant) else {
+            return Ok(false);
+        };
+        if found.credits_per_dollar != rate && !is_new {
+            return Ok(false);
         }
-        Ok(removed)
-    }
-
-    async fn list_members(&self, tenant: TenantId) -> Result<Vec<Member>, StoreError> {
-        Ok(self
-            .state()
-            .members
-            .values()
-            .filter(|member| member.tenant == tenant)
-            .cloned()
-            .collect())
-    }
-
-    async fn list_memberships(&self, subject: &str) -> Result<Vec<Member>, StoreError> {
-        Ok(self
-            .state()
-            .members
-            .values()
-            .filter(|member| member.subject == subject)
-            .cloned()
-            .collect())
+        name.clone_into(&mut found.name);
+        found.credits_per_dollar = rate;
+        if let Some(mut head) = state.books.tenants.get(&tenant).copied() {
+            head.credits_per_dollar = rate;
+            state.books.tenants.load(tenant, Some(head));
+        }
+        state.append(audit);
+        Ok(true)
     }
 
     async fn insert_key(&self, key: &ApiKey, audit: &AuditRow) -> Result<(), StoreError> {
@@ -128,7 +113,7 @@ impl Directory for MemoryStore {
             return Err(StoreError::AlreadyExists);
         }
         state.keys.insert((key.tenant, key.id), key.clone());
-        state.audit_log.push(audit.clone());
+        state.append(audit);
         Ok(())
     }
 
@@ -165,7 +150,7 @@ impl Directory for MemoryStore {
             Some(key) if key.revoked_at.is_none() => key.revoked_at = Some(at),
             Some(_) | None => return Ok(false),
         }
-        state.audit_log.push(audit.clone());
+        state.append(audit);
         Ok(true)
     }
 
@@ -251,5 +236,59 @@ impl Directory for MemoryStore {
     async fn delete_signing_key(&self, kid: &str) -> Result<(), StoreError> {
         self.state().signing_keys.retain(|key| key.kid != kid);
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Members for MemoryStore {
+    async fn change_member(&self, change: &MemberChange, audit: &AuditRow) -> Result<bool, StoreError> {
+        let mut state = self.state();
+        let key = (change.tenant, change.subject.clone());
+        let has = state.members.get(&key).map(|member| member.role);
+        let is_owner = |member: &Member| member.tenant == change.tenant && member.role == Role::Owner;
+        let other_owner = state
+            .members
+            .values()
+            .any(|member| is_owner(member) && member.subject != change.subject);
+        let loses_owner = has == Some(Role::Owner) && change.to != Some(Role::Owner) && !other_owner;
+        if has != change.from || loses_owner || (has.is_none() && change.to.is_none()) {
+            return Ok(false);
+        }
+        match change.to {
+            None => drop(state.members.remove(&key)),
+            Some(role) => {
+                let new = Member {
+                    tenant: change.tenant,
+                    subject: change.subject.clone(),
+                    role,
+                    created_at: change.at,
+                };
+                state.members.entry(key).or_insert(new).role = role;
+            }
+        }
+        state.append(audit);
+        Ok(true)
+    }
+
+    async fn list_members(&self, tenant: TenantId) -> Result<Vec<Member>, StoreError> {
+        let state = self.state();
+        let members = state.members.values();
+        Ok(members
+            .filter(|member| member.tenant == tenant)
+            .cloned()
+            .collect())
+    }
+
+    async fn list_memberships(&self, subject: &str) -> Result<Vec<(Member, Tenant)>, StoreError> {
+        let state = self.state();
+        let with_tenant =
+            |member: &Member| Some((member.clone(), state.tenants.get(&member.tenant)?.clone()));
+        let members = state.members.values();
+        let mut all: Vec<_> = members
+            .filter(|member| member.subject == subject)
+            .filter_map(with_tenant)
+            .collect();
+        all.sort_by(|(_, one), (_, other)| (&one.name, one.id).cmp(&(&other.name, other.id)));
+        Ok(all)
     }
 }

@@ -15,11 +15,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use turnpike_core::ids::{CallId, KeyId, TenantId, TopupId};
 use turnpike_core::ledger::audit::{AuditReport, Auditor};
+use turnpike_core::ledger::audit_log::AuditLine;
 use turnpike_core::ledger::command::StoredOutcome;
 use turnpike_core::ledger::event::Event;
 use turnpike_core::ledger::{Books, Command, Hold, Needs, Outcome, Transfer, apply};
 use turnpike_core::time::Timestamp;
 
+use crate::audit_log::AuditRecord;
 use crate::error::{StoreError, SubmitError};
 use crate::records::{ApiKey, AuditRow, DriftRow, EventRow, Member, PriceRow, SigningKeyRow, Tenant};
 use crate::traits::{Catalogue, Ledger, Upkeep};
@@ -41,7 +43,7 @@ struct State {
     keys: BTreeMap<(TenantId, KeyId), ApiKey>,
     prices: BTreeMap<(String, String), PriceRow>,
     price_changes: i64,
-    audit_log: Vec<AuditRow>,
+    audit_log: Vec<(TenantId, AuditRecord)>,
     processor_refs: BTreeMap<String, (TenantId, TopupId)>,
     signing_keys: Vec<SigningKeyRow>,
     drift_imports: drifts::Imports,
@@ -116,17 +118,8 @@ impl Ledger for MemoryStore {
             });
         }
         for entry in &state.books.audits {
-            state.audit_log.push(AuditRow {
-                id: entry.id,
-                tenant: entry.tenant,
-                at: entry.at,
-                actor: entry.note.actor.to_string(),
-                action: entry.note.action,
-                target: entry.note.target.to_string(),
-                before: entry.note.before.as_deref().map(str::to_owned),
-                after: entry.note.after.as_deref().map(str::to_owned),
-                origin: entry.note.origin.to_string(),
-            });
+            let record = recorded(&entry.line(), entry.hash);
+            state.audit_log.push((entry.tenant, record));
         }
         for (reference, tenant, topup) in &state.books.processor_refs {
             state
@@ -139,7 +132,44 @@ impl Ledger for MemoryStore {
     }
 }
 
+/// A row of the audit log that was appended with `hash`.
+fn recorded(line: &AuditLine<'_>, hash: [u8; 32]) -> AuditRecord {
+    AuditRecord {
+        seq: line.seq,
+        id: line.id,
+        at: line.at,
+        actor: line.actor.to_owned(),
+        action: line.action.to_owned(),
+        target: line.target.to_owned(),
+        before: line.before.map(str::to_owned),
+        after: line.after.map(str::to_owned),
+        origin: line.origin.to_owned(),
+        hash: hash.to_vec(),
+    }
+}
+
 impl State {
+    /// A workspace's audit log, oldest first.
+    fn audit_of(&self, tenant: TenantId) -> impl Iterator<Item = &AuditRecord> {
+        self.audit_log
+            .iter()
+            .filter(move |(of, _)| *of == tenant)
+            .map(|(_, record)| record)
+    }
+
+    /// Appends to the audit log of a workspace and moves its head.
+    fn append(&mut self, audit: &AuditRow) {
+        let Some(mut head) = self.books.tenants.get(&audit.tenant).copied() else {
+            return;
+        };
+        head.audit_seq += 1;
+        let line = audit.line(head.audit_seq);
+        head.audit_chain = line.chained(&head.audit_chain);
+        self.audit_log
+            .push((audit.tenant, recorded(&line, head.audit_chain)));
+        self.books.tenants.load(audit.tenant, Some(head));
+    }
+
     fn holds_of(&self, tenant: TenantId) -> Vec<&Hold> {
         let mut holds: Vec<&Hold> = self
             .books
@@ -230,6 +260,9 @@ impl Upkeep for MemoryStore {
             auditor.account(key, account);
         }
         state.events_of(tenant).for_each(|event| auditor.event(event.seq));
+        for record in state.audit_of(tenant) {
+            auditor.audit_line(&record.line(tenant), &record.hash);
+        }
         progress(u64::try_from(state.transfers_of(tenant).count()).unwrap_or(u64::MAX));
         Ok(auditor.finish(&head))
     }

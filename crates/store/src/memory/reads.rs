@@ -10,6 +10,7 @@ use turnpike_core::ledger::{Account, AccountKey, AccountKind, Hold, HoldState, P
 use turnpike_core::time::Timestamp;
 
 use super::MemoryStore;
+use crate::audit_log::{AuditFilter, AuditLog, AuditRecord};
 use crate::error::StoreError;
 use crate::records::{DriftRow, EntryFilter, EventRow, OpenCalls, UsageFilter, UsageGroup, UsageRow};
 use crate::traits::{Calls, Scan, Statements};
@@ -145,8 +146,33 @@ impl Statements for MemoryStore {
                 let rows: Vec<EventRow> = self.state().events_of(tenant).collect();
                 rows.into_iter().all(sink);
             }
+            Scan::Audit(sink) => {
+                let rows: Vec<AuditRecord> = self.state().audit_of(tenant).cloned().collect();
+                rows.into_iter().all(sink);
+            }
         }
         Ok(())
+    }
+}
+
+#[async_trait]
+impl AuditLog for MemoryStore {
+    async fn list_audit(
+        &self,
+        tenant: TenantId,
+        filter: &AuditFilter,
+    ) -> Result<Vec<AuditRecord>, StoreError> {
+        let state = self.state();
+        let wanted = |row: &&AuditRecord| {
+            filter.before_seq.is_none_or(|before| row.seq < before)
+                && (filter.actions.is_empty()
+                    || filter.actions.iter().any(|start| row.action.starts_with(start)))
+        };
+        let limit = usize::try_from(filter.limit).unwrap_or(usize::MAX);
+        let mut rows: Vec<AuditRecord> = state.audit_of(tenant).filter(wanted).cloned().collect();
+        rows.reverse();
+        rows.truncate(limit);
+        Ok(rows)
     }
 }
 

@@ -26,7 +26,7 @@ impl Sessions for MemoryStore {
             return Err(StoreError::AlreadyExists);
         }
         state.sessions.tokens.push(token.clone());
-        state.audit_log.push(audit.clone());
+        state.append(audit);
         Ok(())
     }
 

@@ -1,12 +1,17 @@
 //! Reads and the directory's small transactions, on a pool of connections.
 
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
+use std::borrow::Cow;
+
+use deadpool_postgres::{
+    Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, Transaction,
+};
 use futures_util::future::try_join_all;
 use tokio_postgres::{Error, IsolationLevel, NoTls};
 
 use super::PostgresOptions;
 use super::connect::Target;
 use super::convert::{self, store_error};
+use crate::audit_log;
 use crate::error::StoreError;
 use crate::sql::{Param, Row, RowSink, Statement};
 
@@ -77,8 +82,9 @@ impl Reads {
         let mut connection = self.connection().await?;
         let write = async {
             let transaction = connection.transaction().await?;
-            let mut touched = Vec::with_capacity(statements.len());
-            for statement in statements {
+            let chained = behind_head(&transaction, statements).await?;
+            let mut touched = Vec::with_capacity(chained.len());
+            for statement in &*chained {
                 let prepared = transaction.prepare_cached(&statement.sql).await?;
                 let bound: Vec<_> = statement.params.iter().map(to_sql).collect();
                 touched.push(transaction.execute(&prepared, &bound).await?);
@@ -88,9 +94,10 @@ impl Reads {
                 }
             }
             transaction.commit().await?;
+            touched.truncate(statements.len());
             Ok(touched)
         };
-        write.await.map_err(|error: Error| store_error(&error))
+        write.await.map_err(WriteError::into_store)
     }
 
     /// See [`crate::sql::Sql::write_beside`]. Statements between required ones go to the server in one flight.
@@ -101,8 +108,9 @@ impl Reads {
         let mut connection = self.connection().await?;
         let write = async {
             let transaction = connection.transaction().await?;
-            let mut touched = Vec::with_capacity(statements.len());
-            for flight in statements.split_inclusive(|statement| statement.required) {
+            let chained = behind_head(&transaction, statements).await?;
+            let mut touched = Vec::with_capacity(chained.len());
+            for flight in chained.split_inclusive(|statement| statement.required) {
                 let mut prepared = Vec::with_capacity(flight.len());
                 for statement in flight {
                     prepared.push(transaction.prepare_cached(&statement.sql).await?);
@@ -124,9 +132,10 @@ impl Reads {
                 }
             }
             transaction.commit().await?;
+            touched.truncate(statements.len());
             Ok(Some(touched))
         };
-        write.await.map_err(|error: Error| store_error(&error))
+        write.await.map_err(WriteError::into_store)
     }
 
     /// See [`crate::sql::Sql::snapshot`].
@@ -163,6 +172,51 @@ impl Reads {
         }
         transaction.commit().await.map_err(|error| store_error(&error))
     }
+}
+
+/// Why a transaction of the directory was not written.
+enum WriteError {
+    Database(Error),
+    Store(StoreError),
+}
+
+impl WriteError {
+    fn into_store(self) -> StoreError {
+        match self {
+            Self::Database(error) => store_error(&error),
+            Self::Store(error) => error,
+        }
+    }
+}
+
+impl From<Error> for WriteError {
+    fn from(error: Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl From<StoreError> for WriteError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// The statements of a transaction with the rows of the audit log that they append; the workspace's row is held from
+/// here on, before any other, as batches do it.
+async fn behind_head<'a>(
+    transaction: &Transaction<'_>,
+    statements: &'a [Statement],
+) -> Result<Cow<'a, [Statement]>, WriteError> {
+    let Some(tenant) = audit_log::audited(statements)? else {
+        return Ok(Cow::Borrowed(statements));
+    };
+    let lock = audit_log::head_of(tenant, "FOR NO KEY UPDATE");
+    let prepared = transaction.prepare_cached(&lock.sql).await?;
+    let bound: Vec<_> = lock.params.iter().map(to_sql).collect();
+    let head = transaction.query_opt(&prepared, &bound).await?;
+    let head = head.as_ref().map(convert::row).transpose()?;
+    let chained = audit_log::chained(statements, tenant, head.as_ref())?;
+    Ok(Cow::Owned(chained))
 }
 
 fn to_sql(param: &Param) -> &(dyn tokio_postgres::types::ToSql + Sync) {

@@ -33,9 +33,10 @@ pub(super) struct Writes {
 }
 
 const TENANTS: &str =
-    "UPDATE tenants SET transfer_seq = k.transfer_seq, chain = k.chain, event_seq = k.event_seq
-    FROM unnest($1::smallint[], $2::uuid[], $3::bigint[], $4::bytea[], $5::bigint[])
-        AS k(b, t, transfer_seq, chain, event_seq)
+    "UPDATE tenants SET transfer_seq = k.transfer_seq, chain = k.chain, event_seq = k.event_seq,
+        audit_seq = k.audit_seq, audit_chain = k.audit_chain
+    FROM unnest($1::smallint[], $2::uuid[], $3::bigint[], $4::bytea[], $5::bigint[], $6::bigint[], $7::bytea[])
+        AS k(b, t, transfer_seq, chain, event_seq, audit_seq, audit_chain)
     WHERE tenants.bucket = k.b AND tenants.tenant_id = k.t";
 const ACCOUNTS: &str = "INSERT INTO accounts
         (bucket, tenant_id, kind, owner, posted, held, status, day, day_spent, month, month_spent, freezes, open_calls)
@@ -151,6 +152,8 @@ pub(super) fn statements<'a>(
     columns.add(heads.iter().map(|(_, head)| head.transfer_seq));
     columns.add(heads.iter().map(|(_, head)| &head.chain[..]));
     columns.add(heads.iter().map(|(_, head)| head.event_seq));
+    columns.add(heads.iter().map(|(_, head)| head.audit_seq));
+    columns.add(heads.iter().map(|(_, head)| &head.audit_chain[..]));
     add(heads.len(), &writes.tenants, columns);
 
     let accounts: Vec<_> = books.accounts.changes().filter_map(kept).collect();

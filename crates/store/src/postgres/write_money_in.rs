@@ -33,9 +33,9 @@ const TOKENS: &str = "INSERT INTO end_user_tokens (bucket, tenant_id, token_id, 
         $8::bigint[], $9::bigint[], $10::text[])
     ON CONFLICT (bucket, tenant_id, token_id) DO UPDATE SET revoked_at = excluded.revoked_at, spent = excluded.spent";
 const AUDITS: &str =
-    "INSERT INTO audit_log (bucket, tenant_id, id, at, actor, action, target, before_json, after_json, origin)
+    "INSERT INTO audit_log (bucket, tenant_id, id, at, actor, action, target, before_json, after_json, origin, seq, hash)
     SELECT * FROM unnest($1::smallint[], $2::uuid[], $3::uuid[], $4::bigint[], $5::text[], $6::text[], $7::text[],
-        $8::text[], $9::text[], $10::text[])";
+        $8::text[], $9::text[], $10::text[], $11::bigint[], $12::bytea[])";
 
 impl MoneyIn {
     pub(super) async fn prepare(client: &Client) -> Result<Self, Error> {
@@ -116,6 +116,8 @@ pub(super) fn add<'a>(
     columns.add(audits.iter().map(|row| row.note.before.as_deref()));
     columns.add(audits.iter().map(|row| row.note.after.as_deref()));
     columns.add(audits.iter().map(|row| &*row.note.origin));
+    columns.add(audits.iter().map(|row| row.seq));
+    columns.add(audits.iter().map(|row| &row.hash[..]));
     add(audits.len(), &writes.audits, columns);
     Ok(())
 }

@@ -15,6 +15,18 @@ const READERS: usize = 4;
 /// Rows between the reading thread and whoever consumes a snapshot.
 const SNAPSHOT_BUFFER: usize = 256;
 
+/// Every row of a query.
+pub(super) fn all_rows(connection: &Connection, sql: &str, params: &[Param]) -> Result<Vec<Row>, StoreError> {
+    let mut statement = connection.prepare_cached(sql).map_err(store_error)?;
+    bind(&mut statement, params).map_err(store_error)?;
+    let mut rows = statement.raw_query();
+    let mut all = Vec::new();
+    while let Some(next) = rows.next().map_err(store_error)? {
+        all.push(row(next).map_err(store_error)?);
+    }
+    Ok(all)
+}
+
 #[derive(Clone)]
 pub(super) struct Readers {
     idle: Arc<Mutex<Vec<Connection>>>,
@@ -59,17 +71,8 @@ impl Readers {
     }
 
     pub(super) async fn query(&self, sql: String, params: Vec<Param>) -> Result<Vec<Row>, StoreError> {
-        self.run(move |connection| {
-            let mut statement = connection.prepare_cached(&sql).map_err(store_error)?;
-            bind(&mut statement, &params).map_err(store_error)?;
-            let mut rows = statement.raw_query();
-            let mut all = Vec::new();
-            while let Some(next) = rows.next().map_err(store_error)? {
-                all.push(row(next).map_err(store_error)?);
-            }
-            Ok(all)
-        })
-        .await
+        self.run(move |connection| all_rows(connection, &sql, &params))
+            .await
     }
 
     pub(super) async fn snapshot(

@@ -17,7 +17,8 @@ pub(super) fn write(connection: &Connection, books: &Books) -> rusqlite::Result<
     super::write_drift::write(connection, books)?;
     write_appended(connection, books)?;
     let mut update = connection.prepare_cached(
-        "UPDATE tenants SET transfer_seq = ?3, chain = ?4, event_seq = ?5 WHERE bucket = ?1 AND tenant_id = ?2",
+        "UPDATE tenants SET transfer_seq = ?3, chain = ?4, event_seq = ?5, audit_seq = ?6, audit_chain = ?7
+         WHERE bucket = ?1 AND tenant_id = ?2",
     )?;
     for change in books.tenants.changes() {
         // Workspaces are added and removed by the directory, never by a batch.
@@ -27,7 +28,9 @@ pub(super) fn write(connection: &Connection, books: &Books) -> rusqlite::Result<
                 id.0.as_bytes(),
                 head.transfer_seq,
                 head.chain,
-                head.event_seq
+                head.event_seq,
+                head.audit_seq,
+                head.audit_chain,
             ])?;
         }
     }

@@ -89,8 +89,8 @@ fn write_tokens(connection: &Connection, books: &Books) -> rusqlite::Result<()> 
 fn write_audits(connection: &Connection, books: &Books) -> rusqlite::Result<()> {
     for row in &books.audits {
         let mut add = connection.prepare_cached(
-            "INSERT INTO audit_log (bucket, tenant_id, id, at, actor, action, target, before_json, after_json, origin)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            "INSERT INTO audit_log (bucket, tenant_id, id, at, actor, action, target, before_json, after_json, origin,
+                 seq, hash) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
         )?;
         add.execute(params![
             row.tenant.bucket(),
@@ -103,6 +103,8 @@ fn write_audits(connection: &Connection, books: &Books) -> rusqlite::Result<()> 
             row.note.before,
             row.note.after,
             row.note.origin,
+            row.seq,
+            row.hash,
         ])?;
     }
     Ok(())

@@ -11,7 +11,9 @@ use turnpike_core::ledger::{Books, Command, Needs, Outcome, Rejection, apply};
 
 use super::convert::{bind, store_error};
 use super::load::load;
+use super::read::all_rows;
 use super::write::write;
+use crate::audit_log;
 use crate::error::{StoreError, SubmitError};
 use crate::sql::Statement;
 
@@ -69,6 +71,10 @@ pub(super) fn run(
                 }
             }
             Some(Job::WriteBeside(statements, answer)) => {
+                if statements.iter().any(|statement| statement.audit.is_some()) {
+                    // The head of the audit log stands in the workspace's row, which is kept.
+                    books = Books::default();
+                }
                 if answer.send(write_beside(&mut connection, &statements)).is_err() {
                     tracing::debug!("nobody waits for a write any more");
                 }
@@ -284,6 +290,16 @@ fn run_statements(
     let transaction = connection
         .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
         .map_err(store_error)?;
+    let chained;
+    let (wanted, statements) = match audit_log::audited(statements)? {
+        None => (statements.len(), statements),
+        Some(tenant) => {
+            let head = audit_log::head_of(tenant, "");
+            let head = all_rows(&transaction, &head.sql, &head.params)?;
+            chained = audit_log::chained(statements, tenant, head.first())?;
+            (statements.len(), &chained[..])
+        }
+    };
     for (index, statement) in statements.iter().enumerate() {
         let mut prepared = transaction.prepare_cached(&statement.sql).map_err(store_error)?;
         bind(&mut prepared, &statement.params).map_err(store_error)?;
@@ -295,5 +311,6 @@ fn run_statements(
         }
     }
     transaction.commit().map_err(store_error)?;
+    touched.truncate(wanted);
     Ok(true)
 }

@@ -15,7 +15,7 @@ use super::records::{
     ClaimedDelivery, DeliveryReport, DueEndpoint, FanOut, FanOutPlan, NextAttempt, ReplayOf, Slots, Span,
 };
 use super::verdicts::verdict_statements;
-use crate::directory::audit_row;
+use crate::audit_log::audit_row;
 use crate::error::StoreError;
 use crate::records::AuditRow;
 use crate::rows::{self, tenant_params};

@@ -6,7 +6,7 @@ use turnpike_core::time::Timestamp;
 use turnpike_core::webhook::{DeliveryStatus, DisabledReason, EventMask};
 
 use super::records::{Canceling, EndpointChange, WebhookEndpoint};
-use crate::directory::audit_row;
+use crate::audit_log::audit_row;
 use crate::error::StoreError;
 use crate::records::AuditRow;
 use crate::rows::{self, tenant_params};

@@ -1,5 +1,6 @@
 //! Short ways to say what should happen.
 
+use turnpike_core::access::Role;
 use turnpike_core::ids::{CallId, CommandId, ExternalUserId, TenantId};
 use turnpike_core::ledger::command::{
     Capture, Grant, GrantSource, Move, NewClaim, NewHold, NewPolicy, OutcomeKind, Release, StoredOutcome,
@@ -9,7 +10,7 @@ use turnpike_core::ledger::policy::Policy;
 use turnpike_core::ledger::{Action, CallRef, Command, Payer};
 use turnpike_core::money::Micros;
 use turnpike_core::pricing::Charge;
-use turnpike_store::AuditRow;
+use turnpike_store::{AuditRow, MemberChange};
 use uuid::Uuid;
 
 use crate::world::{NOW, next_id};
@@ -24,6 +25,17 @@ pub(crate) fn user(name: &str) -> Payer {
 
 pub(crate) fn external(name: &str) -> ExternalUserId {
     ExternalUserId::parse(name).unwrap()
+}
+
+/// Someone becomes a member.
+pub(crate) fn joins(tenant: TenantId, subject: &str, role: Role) -> MemberChange {
+    MemberChange {
+        tenant,
+        subject: subject.to_owned(),
+        from: None,
+        to: Some(role),
+        at: NOW,
+    }
 }
 
 pub(crate) fn audit_row(tenant: TenantId) -> AuditRow {

@@ -5,9 +5,9 @@ use turnpike_core::ids::{KeyId, TenantId};
 use turnpike_core::ledger::policy::Policy;
 use turnpike_core::ledger::{Action, Payer, Rejection, TenantStatus};
 use turnpike_core::money::CreditsPerDollar;
-use turnpike_store::{ApiKey, KeyPricing, Member, StoreError, Tenant, TenantSettings};
+use turnpike_store::{ApiKey, KeyPricing, MemberChange, StoreError, Tenant, TenantSettings};
 
-use crate::actions::{audit_row, external, grant, limits, new_hold, usd, user};
+use crate::actions::{audit_row, external, grant, joins, limits, new_hold, usd, user};
 use crate::calls::rejection;
 use crate::world::{NOW, World, next_id};
 
@@ -134,63 +134,119 @@ pub(crate) async fn a_change_and_its_audit_row_are_one(world: &World) {
         TenantStatus::Frozen
     );
     // Nothing is changed, so no audit row is written.
-    assert!(
-        !world
-            .store
-            .remove_member(id, "nobody", &audit_row(id))
-            .await
-            .unwrap()
-    );
+    let nobody = MemberChange {
+        from: Some(Role::Viewer),
+        to: None,
+        ..joins(id, "nobody", Role::Viewer)
+    };
+    assert!(!world.store.change_member(&nobody, &audit_row(id)).await.unwrap());
     assert_eq!(count().await, "2");
 }
 
 pub(crate) async fn members_come_change_and_go(world: &World) {
     let (one, two) = (world.tenant().await, world.tenant().await);
-    let put = async |tenant, subject: &str, role| {
-        let member = Member {
-            tenant,
-            subject: subject.to_owned(),
-            role,
-            created_at: NOW,
+    let change = async |tenant, subject: &str, from, to| {
+        let change = MemberChange {
+            from,
+            to,
+            ..joins(tenant, subject, Role::Viewer)
         };
-        world.store.put_member(&member, &audit_row(tenant)).await.unwrap();
-    };
-    put(one, "bob", Role::Developer).await;
-    put(one, "Bob", Role::Admin).await;
-    put(two, "bob", Role::Owner).await;
-    put(one, "bob", Role::Admin).await;
-    let of = async |tenant| {
-        let members = world.store.list_members(tenant).await.unwrap();
-        members
-            .into_iter()
-            .map(|member| (member.subject, member.role))
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(
-        of(one).await,
-        [("Bob".to_owned(), Role::Admin), ("bob".to_owned(), Role::Admin)]
-    );
-    let mut memberships = world.store.list_memberships("bob").await.unwrap();
-    memberships.sort_by_key(|member| member.tenant);
-    assert_eq!(
-        memberships.iter().map(|member| member.tenant).collect::<Vec<_>>(),
-        [one, two]
-    );
-    assert!(
         world
             .store
-            .remove_member(one, "bob", &audit_row(one))
+            .change_member(&change, &audit_row(tenant))
             .await
             .unwrap()
-    );
+    };
+    assert!(change(one, "bob", None, Some(Role::Developer)).await);
+    assert!(change(one, "Bob", None, Some(Role::Admin)).await);
+    assert!(change(two, "bob", None, Some(Role::Owner)).await);
+    assert!(change(one, "bob", Some(Role::Developer), Some(Role::Admin)).await);
+    // What is not as it is said to be stays.
+    assert!(!change(one, "bob", None, Some(Role::Owner)).await);
+    assert!(!change(one, "bob", Some(Role::Developer), Some(Role::Owner)).await);
+    assert!(!change(one, "bob", Some(Role::Developer), None).await);
+    assert!(!change(one, "nobody", None, None).await);
+    let of = async |tenant| {
+        let members = world.store.list_members(tenant).await.unwrap();
+        let of = members.into_iter().map(|member| (member.subject, member.role));
+        of.collect::<Vec<_>>()
+    };
+    let both = [("Bob".to_owned(), Role::Admin), ("bob".to_owned(), Role::Admin)];
+    assert_eq!(of(one).await, both);
+    let memberships = world.store.list_memberships("bob").await.unwrap();
+    let mut tenants: Vec<_> = memberships.iter().map(|(member, _)| member.tenant).collect();
     assert!(
-        !world
+        memberships
+            .iter()
+            .all(|(member, tenant)| member.tenant == tenant.id)
+    );
+    tenants.sort_unstable();
+    assert_eq!(tenants, [one, two]);
+    // The last owner stays one.
+    assert!(!change(two, "bob", Some(Role::Owner), None).await);
+    assert!(!change(two, "bob", Some(Role::Owner), Some(Role::Admin)).await);
+    assert!(change(two, "eve", None, Some(Role::Owner)).await);
+    assert!(change(two, "bob", Some(Role::Owner), Some(Role::Admin)).await);
+    assert!(!change(two, "eve", Some(Role::Owner), None).await);
+    assert!(change(one, "bob", Some(Role::Admin), None).await);
+    assert!(!change(one, "bob", Some(Role::Admin), None).await);
+    assert_eq!((of(one).await.len(), of(two).await.len()), (1, 2));
+}
+
+/// Two owners remove each other, again and again: one of them always stays.
+pub(crate) async fn two_owners_cannot_remove_each_other(world: &World) {
+    let other = world
+        .second()
+        .await
+        .unwrap_or_else(|_one_only| world.store.clone());
+    for _ in 0..30 {
+        let tenant = world.tenant().await;
+        for subject in ["a", "b"] {
+            let change = joins(tenant, subject, Role::Owner);
+            assert!(
+                world
+                    .store
+                    .change_member(&change, &audit_row(tenant))
+                    .await
+                    .unwrap()
+            );
+        }
+        let leave = |subject| MemberChange {
+            from: Some(Role::Owner),
+            to: None,
+            ..joins(tenant, subject, Role::Owner)
+        };
+        let (one, two) = (leave("a"), leave("b"));
+        let (row, other_row) = (audit_row(tenant), audit_row(tenant));
+        let (one, two) = tokio::join!(
+            world.store.change_member(&one, &row),
+            other.change_member(&two, &other_row)
+        );
+        assert!(one.unwrap() != two.unwrap());
+        assert_eq!(world.store.list_members(tenant).await.unwrap().len(), 1);
+    }
+    if !std::sync::Arc::ptr_eq(&world.store, &other) {
+        other.close().await;
+    }
+}
+
+pub(crate) async fn what_credits_mean_is_fixed_by_the_first_entry(world: &World) {
+    let id = world.tenant().await;
+    let rate = |value| CreditsPerDollar::try_from(value).unwrap();
+    let set = async |name: &str, value| {
+        let row = audit_row(id);
+        world
             .store
-            .remove_member(one, "bob", &audit_row(one))
+            .set_tenant_profile(id, name, rate(value), &row)
             .await
             .unwrap()
-    );
-    assert_eq!((of(one).await.len(), of(two).await.len()), (1, 1));
+    };
+    assert!(set("one", 100).await);
+    world.run(id, grant(&Payer::Pool, 100)).await.unwrap();
+    assert!(!set("two", 200).await);
+    assert!(set("two", 100).await);
+    let found = world.store.find_tenant(id).await.unwrap().unwrap();
+    assert_eq!((&*found.name, found.credits_per_dollar), ("two", rate(100)));
 }
 
 fn key(tenant: TenantId, hash: u8) -> ApiKey {

@@ -12,6 +12,7 @@
 )]
 
 mod actions;
+mod audit_log;
 mod bank;
 mod books;
 mod calls;
@@ -89,8 +90,13 @@ contract! {
         directory:
             workspaces_are_added_listed_and_changed,
             members_come_change_and_go,
+            two_owners_cannot_remove_each_other,
+            what_credits_mean_is_fixed_by_the_first_entry,
             keys_are_found_by_hash_and_revoked_once,
             limits_are_set_and_hold_for_the_next_call;
+        audit_log:
+            whoever_appends_continues_the_chain,
+            the_log_is_paged_and_filtered;
         text:
             external_ids_are_case_sensitive,
             hostile_text_is_data,
@@ -141,6 +147,8 @@ contract! {
             the_audit_finds_what_was_tampered_with;
         directory:
             a_change_and_its_audit_row_are_one;
+        audit_log:
+            the_audit_finds_what_was_done_to_the_log;
         notes:
             a_command_that_is_repeated_is_noted_once,
             a_command_whose_note_cannot_be_written_does_nothing,

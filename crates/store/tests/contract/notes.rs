@@ -4,12 +4,12 @@ use futures_util::future::join_all;
 use turnpike_core::ids::audit_id;
 use turnpike_core::ledger::command::PaymentState;
 use turnpike_core::ledger::{Action, Command, Outcome, Payer, Rejection};
-use turnpike_store::{AuditRow, Member, SubmitError};
+use turnpike_store::{AuditRow, SubmitError};
 
-use crate::actions::{audit_row, claim, command, grant, new_hold, usd, user};
+use crate::actions::{audit_row, claim, command, grant, joins, new_hold, usd, user};
 use crate::calls::rejection;
 use crate::money_in::{mint, new_token, new_topup, note, open_topup, retire, told};
-use crate::world::{NOW, World};
+use crate::world::World;
 
 fn noted(mut command: Command, action: &'static str) -> Command {
     command.note = Some(note(action));
@@ -81,13 +81,8 @@ pub(crate) async fn a_command_whose_note_cannot_be_written_does_nothing(world: &
         id: audit_id(spoiled.at, spoiled.id),
         ..audit_row(tenant)
     };
-    let member = Member {
-        tenant,
-        subject: "p".to_owned(),
-        role: turnpike_core::access::Role::Viewer,
-        created_at: NOW,
-    };
-    world.store.put_member(&member, &taken).await.unwrap();
+    let change = joins(tenant, "p", turnpike_core::access::Role::Viewer);
+    assert!(world.store.change_member(&change, &taken).await.unwrap());
     let mut commands = vec![spoiled];
     commands.extend((0..9).map(|_| noted(command(tenant, grant(&Payer::Pool, 1)), "fine")));
     let results = join_all(commands.into_iter().map(|command| world.store.submit(command))).await;

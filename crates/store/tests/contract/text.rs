@@ -2,9 +2,9 @@
 
 use turnpike_core::access::Role;
 use turnpike_core::ledger::{Action, Payer};
-use turnpike_store::{Member, PriceRow};
+use turnpike_store::PriceRow;
 
-use crate::actions::{audit_row, claim, external, grant, new_hold, usd, user};
+use crate::actions::{audit_row, claim, external, grant, joins, new_hold, usd, user};
 use crate::directory::tenant;
 use crate::world::{NOW, World};
 
@@ -51,13 +51,8 @@ pub(crate) async fn hostile_text_is_data(world: &World) {
             world.store.find_tenant(named.id).await.unwrap().unwrap().name,
             text
         );
-        let member = Member {
-            tenant: id,
-            subject: text.to_owned(),
-            role: Role::Developer,
-            created_at: NOW,
-        };
-        world.store.put_member(&member, &audit_row(id)).await.unwrap();
+        let change = joins(id, text, Role::Developer);
+        assert!(world.store.change_member(&change, &audit_row(id)).await.unwrap());
         assert_eq!(world.store.list_memberships(text).await.unwrap().len(), 1);
 
         let mut hold = new_hold(&Payer::Pool, 1);

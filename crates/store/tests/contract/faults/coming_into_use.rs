@@ -84,21 +84,24 @@ async fn told_beside(
     tokio::spawn(connection);
     let tenant = audit.tenant;
     let same_key = format!(
-        "BEGIN; INSERT INTO audit_log (bucket, tenant_id, id, at, actor, action, target, origin)
-         VALUES ({}, '{tenant}', '{}', 0, '', '', '', '')",
+        "BEGIN; INSERT INTO audit_log (bucket, tenant_id, id, at, actor, action, target, origin, seq, hash)
+         VALUES ({}, '{tenant}', '{}', 0, '', '', '', '', -1, '')",
         tenant.bucket(),
         audit.id
     );
     blocker.batch_execute(&same_key).await.unwrap();
     let changing = tokio::spawn(change);
     waiting(&watcher, 1).await;
-    two_events(world, tenant).await;
     let store: Arc<dyn Store> = world.store.clone();
     let fanning = tokio::spawn(async move { store.fan_out(fan_out_plan(100)).await.unwrap() });
-    // It waits for whoever comes into use: had it gone past, these events would be lost to the endpoint.
-    waiting(&watcher, 2).await;
-    assert!(!fanning.is_finished());
-    blocker.batch_execute("ROLLBACK").await.unwrap();
+    // Events wait for whoever comes into use: had they gone past, they would be lost to the endpoint.
+    let both = async {
+        tokio::join!(two_events(world, tenant), async {
+            waiting(&watcher, 2).await;
+            blocker.batch_execute("ROLLBACK").await.unwrap();
+        })
+    };
+    both.await;
     changing.await.unwrap();
     fanning.await.unwrap();
     while world.store.fan_out(fan_out_plan(100)).await.unwrap().more {}

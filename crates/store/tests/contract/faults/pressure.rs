@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use turnpike_core::ledger::{Action, Outcome, Payer};
 use turnpike_store::{
-    Directory as _, Ledger as _, PostgresOptions, PostgresStore, StoreError, SubmitError, Upkeep as _,
+    Directory as _, Ledger as _, Members as _, PostgresOptions, PostgresStore, StoreError, SubmitError,
+    Upkeep as _,
 };
 
 use crate::actions::{command, grant, new_hold};
