@@ -59,7 +59,7 @@ pub(crate) async fn an_ended_session_takes_its_persons_tokens_along(world: &Worl
     ];
     theirs[2].expires_at = NOW;
     let (bobs, mut foreign) = (token(here, 4, "bob"), token(here, 5, "alice"));
-    foreign.issuer = "https://other.example".to_owned();
+    "https://other.example".clone_into(&mut foreign.issuer);
     for token in theirs.iter().chain([&bobs, &foreign]) {
         add(world, token).await;
     }
