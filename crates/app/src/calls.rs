@@ -12,7 +12,6 @@ use turnpike_core::pricing::Charge;
 use turnpike_store::ApiKey;
 use turnpike_upstream::ChatApi;
 
-use crate::auth::require_active;
 use crate::chat::{Bounded, ChatRequest};
 use crate::context::CallContext;
 use crate::engine::{Admission, Admitted, Answer, AnswerSender, Engine, tell};
@@ -96,7 +95,6 @@ impl CallDesk {
                 .await
                 .map(Start::Answered);
         }
-        require_active(&context.actor.tenant)?;
         let required = context
             .actor
             .tenant

@@ -12,7 +12,6 @@ use turnpike_core::pricing::{Charge, EndpointCost, charge};
 use turnpike_core::usage::Usage;
 use turnpike_store::ApiKey;
 
-use crate::auth::require_active;
 use crate::calls::{CallDesk, Prepared, Start, key_required};
 use crate::context::CallContext;
 use crate::engine::{Admitted, Answer, Done, Engine, tell};
@@ -65,7 +64,6 @@ impl CallDesk {
         if key.is_some_and(|key| key.kind == KeyKind::Sandbox) {
             return sandbox::tool(&self.engine, context, &entry, endpoint, &tool, raw).map(Start::Answered);
         }
-        require_active(&context.actor.tenant)?;
         if context.idempotency_key.is_none() {
             return Err(key_required());
         }

@@ -40,8 +40,6 @@ pub(crate) enum Effect {
     Read,
     /// Changes settings, people, prices.
     Manage,
-    /// Takes access away: works while the workspace is suspended.
-    Secure,
     /// Spends or moves credits.
     Spend,
     /// Begins a payment into the workspace.
@@ -179,10 +177,10 @@ pub(crate) const TABLE: &[Rule] = &[
     put("/api/credits/tenants/me/settings", SETTINGS, Effect::Manage),
     get("/api/credits/tenants/me/members", MEMBERS),
     put("/api/credits/tenants/me/members/{subject}", guarded(Scope::MembersManage), Effect::Manage),
-    delete("/api/credits/tenants/me/members/{subject}", guarded(Scope::MembersManage), Effect::Secure),
+    delete("/api/credits/tenants/me/members/{subject}", guarded(Scope::MembersManage), Effect::Manage),
     // Sessions
-    post("/api/credits/step-up", session(Scope::TenantRead), Effect::Secure),
-    post("/api/credits/sign-out", Demand::Person, Effect::Secure),
+    post("/api/credits/step-up", session(Scope::TenantRead), Effect::Manage),
+    post("/api/credits/sign-out", Demand::Person, Effect::Manage),
     // End users
     get("/api/credits/end-users", READ),
     get("/api/credits/end-users/{externalUserId}", READ),
@@ -191,11 +189,11 @@ pub(crate) const TABLE: &[Rule] = &[
     post("/api/credits/end-users/{externalUserId}/deallocate", MOVES, Effect::Spend),
     get("/api/credits/end-users/{externalUserId}/policy", READ),
     put("/api/credits/end-users/{externalUserId}/policy", MOVES, Effect::Manage),
-    post("/api/credits/end-users/{externalUserId}/freeze", MOVES, Effect::Secure),
+    post("/api/credits/end-users/{externalUserId}/freeze", MOVES, Effect::Manage),
     post("/api/credits/end-users/{externalUserId}/unfreeze", MOVES, Effect::Manage),
-    post("/api/credits/end-users/{externalUserId}/tokens", TOKENS, Effect::Manage).with_own_limit(),
-    delete("/api/credits/end-users/{externalUserId}/tokens", TOKENS, Effect::Secure),
-    delete("/api/credits/end-users/{externalUserId}/tokens/{jti}", TOKENS, Effect::Secure),
+    post("/api/credits/end-users/{externalUserId}/tokens", TOKENS, Effect::Spend).with_own_limit(),
+    delete("/api/credits/end-users/{externalUserId}/tokens", TOKENS, Effect::Manage),
+    delete("/api/credits/end-users/{externalUserId}/tokens/{jti}", TOKENS, Effect::Manage),
     // My account
     get("/api/credits/me", Demand::EndUser(TokenScope::Read)),
     get("/api/credits/me/balance", Demand::EndUser(TokenScope::Read)),
@@ -217,7 +215,7 @@ pub(crate) const TABLE: &[Rule] = &[
     post("/api/credits/webhooks/endpoints", CREDENTIALS, Effect::Manage),
     get("/api/credits/webhooks/endpoints/{endpointId}", CREDENTIALS),
     patch("/api/credits/webhooks/endpoints/{endpointId}", CREDENTIALS, Effect::Manage),
-    delete("/api/credits/webhooks/endpoints/{endpointId}", CREDENTIALS, Effect::Secure),
+    delete("/api/credits/webhooks/endpoints/{endpointId}", CREDENTIALS, Effect::Manage),
     post("/api/credits/webhooks/endpoints/{endpointId}/rotate-secret", CREDENTIALS, Effect::Manage),
     post("/api/credits/webhooks/endpoints/{endpointId}/test", CREDENTIALS, Effect::Manage),
     post("/api/credits/webhooks/endpoints/{endpointId}/replay", CREDENTIALS, Effect::Manage),

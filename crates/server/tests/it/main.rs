@@ -81,3 +81,4 @@ mod webhook_mistakes;
 mod webhook_replay;
 mod webhook_safety;
 mod webhook_types;
+mod workspaces;

@@ -194,9 +194,11 @@ async fn a_step_up_token_is_given_for_a_second_factor_only(store: Store) {
         let nobody = site.client.request(Method::POST, path).send().await;
         nobody.refused(401, "UNAUTHENTICATED");
     }
-    // A suspended workspace still lets its people secure it.
+    // A suspended workspace only reads; whoever wants to leave may.
     site.operate(&["tenant", "suspend", &site.tenant]);
-    stepped_up(&site, &owner).await;
+    let suspended = post(&site, STEP_UP, &owner).send().await;
+    suspended.refused(403, "TENANT_SUSPENDED");
+    post(&site, SIGN_OUT, &owner).send().await.expect(200);
     site.operate(&["tenant", "resume", &site.tenant]);
 }
 
