@@ -3,7 +3,8 @@
 
 # The newest releases that run on Python 3.11 and Node.js 20.
 PYTHON_TOOLS=(openai==3.52.0 schemathesis==4.32.5 "pyjwt[crypto]==2.15.1" standardwebhooks==1.1.0)
-NODE_TOOLS=(openai@6.30.1 @copilotkit/aimock@1.43.0 jose@6.2.17 playwright-core@1.64.1 standardwebhooks@1.1.1)
+NODE_TOOLS=(openai@6.30.1 @copilotkit/aimock@1.43.0 jose@6.2.17 oidc-provider@9.13.3 playwright-core@1.64.1
+    standardwebhooks@1.1.1)
 
 # Installs unless the same versions are there already; $1 = target directory.
 install_python_clients() {

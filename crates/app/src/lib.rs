@@ -31,6 +31,7 @@ mod replay;
 mod sandbox;
 mod schedule;
 mod sealing;
+pub mod sessions;
 pub mod settings;
 mod settle;
 mod stream;

@@ -86,7 +86,7 @@ pub(crate) enum CommandLine {
     Listen(ListenArgs),
     /// Print the OpenAPI document.
     Openapi,
-    /// Print a dashboard session of the development signer.
+    /// Print a dashboard session of the built-in identity, for trying.
     DevToken {
         /// The person.
         #[arg(long, default_value = "demo-owner")]

@@ -17,6 +17,8 @@ use turnpike_core::topup::{BonusTier, FeeMode, FeeSchedule, QuoteRules};
 use turnpike_core::webhook::RetrySchedule;
 use turnpike_upstream::{HttpEndpoint, ProviderKind};
 
+use crate::identity::IdentityConfig;
+
 /// The defaults, as a commented file.
 pub(crate) const DEFAULTS: &str = include_str!("../../../config.default.toml");
 /// What `turnpike dev` adds to them.
@@ -64,20 +66,6 @@ pub(crate) struct StoreConfig {
     pub(crate) lanes: usize,
     pub(crate) read_pool: usize,
     pub(crate) batch_by_bucket: bool,
-}
-
-/// Who signs dashboard sessions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum IdentityMode {
-    Builtin,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct IdentityConfig {
-    pub(crate) mode: IdentityMode,
-    pub(crate) invite_first_owner: bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -424,6 +412,7 @@ impl Config {
         if self.processor.payout_min_usd <= Micros::ZERO {
             return wrong("processor.payout_min_usd must be more than 0");
         }
+        self.identity.validate()?;
         self.processor.quote_rules()?;
         self.webhooks.validate()?;
         if self.drift.threshold_bps > 10_000 || self.drift.threshold_usd.is_negative() {

@@ -6,19 +6,21 @@ use std::path::Path;
 use serde_json::Value;
 use turnpike_app::Environment as _;
 use turnpike_app::admin::{AdminDesk, AdminRequest};
+use turnpike_app::sessions::{NewSession, SessionSigner};
 use turnpike_core::access::{KeyKind, KeySecret, Role, Scope};
 use turnpike_core::ids::{ExternalUserId, TenantId};
 use turnpike_core::money::Micros;
 
 use crate::clock::SystemEnvironment;
 use crate::http::App;
-use crate::identity::{NewSession, sign};
 use crate::service::{SetupError, write_private};
 
 const DEMO: &str = "Demo";
 const OWNER: &str = "demo-owner";
 const END_USER: &str = "demo-user";
 const ENV_FILE: &str = "dev.env";
+/// How long a session for trying lasts.
+const SESSION_SECS: i64 = 12 * 3600;
 
 /// The values of `dev.env`.
 pub(crate) type DevEnv = BTreeMap<String, String>;
@@ -64,14 +66,12 @@ pub(crate) async fn prepare(app: &App, data: &Path) -> Result<DevEnv, SetupError
         };
         env.insert(name.into(), key);
     }
-    let session = NewSession {
-        subject: OWNER,
-        mfa_age_secs: Some(0),
+    let session = match &app.service.signer {
+        Some(signer) => sign(signer, OWNER, Some(0))?,
+        // Another provider signs the sessions.
+        None => String::new(),
     };
-    env.insert(
-        "TURNPIKE_SESSION_TOKEN".into(),
-        sign(data, SystemEnvironment.now(), &session)?,
-    );
+    env.insert("TURNPIKE_SESSION_TOKEN".into(), session);
     env.insert("TURNPIKE_END_USER_ID".into(), END_USER.to_owned());
     let key = env.get("TURNPIKE_SECRET_KEY").map_or("", String::as_str);
     // Somebody may have tried what suspends the workspace or retires the end user; the rest still works.
@@ -86,6 +86,34 @@ pub(crate) async fn prepare(app: &App, data: &Path) -> Result<DevEnv, SetupError
         .collect();
     write_private(&data.join(ENV_FILE), lines.concat().as_bytes())?;
     Ok(env)
+}
+
+/// A session of `subject`, whose second factor was shown so many seconds ago, or never.
+pub(crate) fn sign(
+    signer: &SessionSigner,
+    subject: &str,
+    mfa_age_secs: Option<i64>,
+) -> Result<String, SetupError> {
+    let now = SystemEnvironment.now();
+    let age_ms = mfa_age_secs.unwrap_or(0).saturating_mul(1000);
+    let amr: &[&str] = if mfa_age_secs.is_some() {
+        &["pwd", "otp"]
+    } else {
+        &["pwd"]
+    };
+    let session = NewSession {
+        subject,
+        auth_time: now.plus_millis(age_ms.saturating_neg()),
+        amr,
+        issued_at: now,
+        lifetime_secs: SESSION_SECS,
+    };
+    Ok(signer.sign(&session)?)
+}
+
+/// The address of the service that last wrote `dev.env`.
+pub(crate) fn public_url(data: &Path) -> Option<String> {
+    read_env(&data.join(ENV_FILE)).remove("TURNPIKE_URL")
 }
 
 fn read_env(path: &Path) -> DevEnv {

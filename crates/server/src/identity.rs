@@ -1,256 +1,266 @@
-//! Dashboard sessions of the built-in development signer.
-//!
-//! A stand-in with the shape of the real thing: a JWT with `sub`, `auth_time` and `amr`. The key is a file of
-//! the data directory, so only who can read that directory can sign.
+//! Who signs dashboard sessions: the section `identity` of the configuration, and what is built from it.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, decode, encode};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use turnpike_app::AppError;
-use turnpike_app::auth::LimitKey;
-use turnpike_core::errors::ErrorCode;
-use turnpike_core::time::Timestamp;
+use serde::Deserialize;
+use turnpike_app::Environment;
+use turnpike_app::sessions::{
+    FactorRules, ProviderKeys, SessionRules, SessionSigner, SessionVerifier, parse_algorithm,
+};
+use turnpike_core::access::KeyPepper;
+use turnpike_upstream::{IdentityError, IdentityProvider, KeyProvider as _};
 
-use crate::service::{SetupError, secret_file};
+use crate::config::{Config, ConfigError};
+use crate::dev;
+use crate::service::SetupError;
 
-const ISSUER: &str = "turnpike-dev";
-const AUDIENCE: &str = "turnpike-dashboard";
-const TOKEN_TYPE: &str = "dashboard+jwt";
-const KEY_FILE: &str = "dev-identity.key";
-/// How long a development session lasts.
-const LIFETIME_SECS: i64 = 12 * 3600;
-/// Clocks may differ by this much.
-const LEEWAY_SECS: i64 = 30;
+/// Longest `acr` value.
+const MAX_ACR_BYTES: usize = 200;
 
-/// The methods that count as a second factor.
-const SECOND_FACTORS: [&str; 6] = ["mfa", "otp", "hwk", "swk", "webauthn", "passkey"];
-/// How long a second factor counts as fresh.
-const MFA_FRESH_SECS: i64 = 600;
-
-#[derive(Debug, Serialize)]
-struct Claims {
-    iss: String,
-    aud: String,
-    sub: String,
-    iat: i64,
-    exp: i64,
-    auth_time: i64,
-    amr: Vec<String>,
+/// Who signs dashboard sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum IdentityMode {
+    /// This service itself.
+    Builtin,
+    /// An OpenID Connect provider.
+    Oidc,
 }
 
-/// The claims that are read. Those about the second factor are kept as they came: of another type than they should
-/// have, they show no second factor, and the session is still one.
-#[derive(Debug, Deserialize)]
-struct ReadClaims {
-    sub: String,
-    iat: i64,
-    exp: i64,
-    #[serde(default)]
-    auth_time: Value,
-    #[serde(default)]
-    amr: Value,
-    #[serde(default)]
-    acr: Value,
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct IdentityConfig {
+    pub(crate) mode: IdentityMode,
+    pub(crate) invite_first_owner: bool,
+    pub(crate) issuer: String,
+    pub(crate) audience: String,
+    pub(crate) algorithms: Vec<String>,
+    pub(crate) acr_values: Vec<String>,
+    pub(crate) mfa_max_age_secs: i64,
+    pub(crate) jwks_max_age_secs: i64,
 }
 
-/// A verified session.
-#[derive(Clone, Debug)]
-pub(crate) struct Session {
-    /// The person.
-    pub(crate) subject: String,
-    /// When it was made, in seconds since the epoch.
-    pub(crate) issued_at: i64,
-    /// When the person authenticated, in seconds since the epoch.
-    pub(crate) auth_time: Option<i64>,
-    /// Whether a second factor was among the methods.
-    second_factor: bool,
+fn wrong(what: &str) -> ConfigError {
+    ConfigError(format!("identity.{what}"))
 }
 
-impl Session {
-    fn new(claims: ReadClaims) -> Self {
-        let is_factor = |method: &Value| {
-            method
-                .as_str()
-                .is_some_and(|method| SECOND_FACTORS.contains(&method))
-        };
-        let by_methods = claims
-            .amr
-            .as_array()
-            .is_some_and(|methods| methods.iter().any(is_factor));
-        Self {
-            auth_time: claims.auth_time.as_i64().filter(|seconds| *seconds >= 0),
-            second_factor: by_methods || claims.acr == "mfa",
-            issued_at: claims.iat,
-            subject: claims.sub,
+impl IdentityConfig {
+    /// Refuses what cannot work.
+    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+        if self.mode == IdentityMode::Oidc {
+            if self.issuer.is_empty() || self.audience.is_empty() {
+                return Err(wrong("issuer and audience are needed with mode = \"oidc\""));
+            }
+            self.provider()
+                .map_err(|error| wrong(&format!("issuer: {error}")))?;
         }
-    }
-
-    /// What its rate limits are counted by.
-    pub(crate) fn limit_key(&self) -> LimitKey {
-        LimitKey::Subject(self.subject.as_str().into())
-    }
-
-    /// Demands a second factor within the last ten minutes.
-    ///
-    /// # Errors
-    /// `STEP_UP_REQUIRED`.
-    pub(crate) fn require_fresh_mfa(&self, now: Timestamp) -> Result<(), AppError> {
-        let seconds = now.millis().div_euclid(1000);
-        let fresh = self.auth_time.is_some_and(|at| {
-            let age = seconds.saturating_sub(at);
-            (-LEEWAY_SECS..=MFA_FRESH_SECS).contains(&age)
-        });
-        if fresh && self.second_factor {
-            Ok(())
-        } else {
-            Err(AppError::new(
-                ErrorCode::StepUpRequired,
-                "show a second factor again: it must be at most ten minutes old",
-            ))
-        }
-    }
-}
-
-/// Verifies dashboard sessions.
-pub(crate) struct SessionVerifier {
-    key: DecodingKey,
-}
-
-/// What a new session says.
-pub(crate) struct NewSession<'a> {
-    pub(crate) subject: &'a str,
-    /// How long ago the second factor was shown; `None` = never.
-    pub(crate) mfa_age_secs: Option<i64>,
-}
-
-/// Signs a development session.
-pub(crate) fn sign(data: &Path, now: Timestamp, session: &NewSession<'_>) -> Result<String, SetupError> {
-    let key = secret_file(data, KEY_FILE)?;
-    let seconds = now.millis().div_euclid(1000);
-    let claims = Claims {
-        iss: ISSUER.to_owned(),
-        aud: AUDIENCE.to_owned(),
-        sub: session.subject.to_owned(),
-        iat: seconds,
-        exp: seconds.saturating_add(LIFETIME_SECS),
-        auth_time: seconds.saturating_sub(session.mfa_age_secs.unwrap_or(0)),
-        amr: if session.mfa_age_secs.is_some() {
-            vec!["pwd".into(), "otp".into()]
-        } else {
-            vec!["pwd".into()]
-        },
-    };
-    let mut header = Header::new(Algorithm::HS256);
-    header.typ = Some(TOKEN_TYPE.to_owned());
-    encode(&header, &claims, &EncodingKey::from_secret(&key))
-        .map_err(|error| SetupError::Other(error.to_string()))
-}
-
-impl SessionVerifier {
-    /// Verifies sessions of the signer in `data`.
-    pub(crate) fn new(data: &Path) -> Result<Self, SetupError> {
-        Ok(Self {
-            key: DecodingKey::from_secret(&secret_file(data, KEY_FILE)?),
-        })
-    }
-
-    /// The session in `token`.
-    pub(crate) fn verify(&self, token: &str, now: Timestamp) -> Result<Session, AppError> {
-        let invalid = || AppError::new(ErrorCode::InvalidCredential, "the credential is not valid");
-        let mut validation = Validation::new(Algorithm::HS256);
-        validation.set_issuer(&[ISSUER]);
-        validation.set_audience(&[AUDIENCE]);
-        validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
-        // The clock of the service decides below, not the library's.
-        validation.validate_exp = false;
-        let token = decode::<ReadClaims>(token, &self.key, &validation).map_err(|error| {
-            tracing::debug!(%error, "a session was refused");
-            invalid()
-        })?;
-        if token.header.typ.as_deref() != Some(TOKEN_TYPE) {
-            return Err(invalid());
-        }
-        let seconds = now.millis().div_euclid(1000);
-        if token.claims.exp.saturating_add(LEEWAY_SECS) < seconds {
-            return Err(AppError::new(
-                ErrorCode::CredentialExpired,
-                "the session has expired",
+        if self.algorithms.is_empty() || self.algorithms.iter().any(|name| parse_algorithm(name).is_none()) {
+            return Err(wrong(
+                "algorithms must be at least one of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA",
             ));
         }
-        if token.claims.iat > seconds.saturating_add(LEEWAY_SECS) {
-            return Err(invalid());
+        // They stand in a quoted string, with spaces between them (RFC 9470, section 3).
+        let plain = |value: &String| {
+            (1..=MAX_ACR_BYTES).contains(&value.len())
+                && value
+                    .bytes()
+                    .all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(&byte))
+        };
+        if !(1..=20).contains(&self.acr_values.len()) || !self.acr_values.iter().all(plain) {
+            return Err(wrong(
+                "acr_values must be 1 to 20 words without spaces, quotes and backslashes",
+            ));
         }
-        Ok(Session::new(token.claims))
+        if !(1..=600).contains(&self.mfa_max_age_secs) {
+            return Err(wrong("mfa_max_age_secs must be 1 to 600"));
+        }
+        if !(10..=86_400).contains(&self.jwks_max_age_secs) {
+            return Err(wrong("jwks_max_age_secs must be 10 to 86400"));
+        }
+        Ok(())
     }
+
+    /// What a second factor is.
+    fn factors(&self) -> FactorRules {
+        FactorRules {
+            acr_values: self.acr_values.clone(),
+            max_age_secs: self.mfa_max_age_secs,
+        }
+    }
+
+    /// The provider of mode `oidc`.
+    pub(crate) fn provider(&self) -> Result<IdentityProvider, IdentityError> {
+        IdentityProvider::new(&self.issuer)
+    }
+
+    /// What `WWW-Authenticate` says when a second factor is wanted (RFC 9470, section 3).
+    pub(crate) fn challenge(&self) -> String {
+        let acr = self.acr_values.first().map_or("mfa", String::as_str);
+        let age = self.mfa_max_age_secs;
+        format!("Bearer error=\"insufficient_user_authentication\", acr_values=\"{acr}\", max_age={age}")
+    }
+}
+
+/// Who verifies sessions, and who signs them when that is us.
+pub(crate) struct Identity {
+    pub(crate) verifier: SessionVerifier,
+    pub(crate) signer: Option<Arc<SessionSigner>>,
+}
+
+impl Identity {
+    /// As configured. Nobody is asked for keys yet.
+    pub(crate) fn build(
+        config: &Config,
+        pepper: &KeyPepper,
+        environment: &Arc<dyn Environment>,
+    ) -> Result<Self, SetupError> {
+        let section = &config.identity;
+        if section.mode == IdentityMode::Builtin {
+            let signer = signer(config, pepper, environment)?;
+            return Ok(Self {
+                verifier: SessionVerifier::builtin(&signer, section.factors()),
+                signer: Some(Arc::new(signer)),
+            });
+        }
+        let provider = section
+            .provider()
+            .map_err(|error| SetupError::Other(error.to_string()))?;
+        let max_age_ms = section.jwks_max_age_secs.saturating_mul(1000);
+        let rules = SessionRules {
+            issuer: section.issuer.clone(),
+            audience: section.audience.clone(),
+            algorithms: section
+                .algorithms
+                .iter()
+                .filter_map(|name| parse_algorithm(name))
+                .collect(),
+            factors: section.factors(),
+        };
+        let keys = ProviderKeys::new(Arc::new(provider), environment.clone(), max_age_ms);
+        Ok(Self {
+            verifier: SessionVerifier::oidc(rules, keys),
+            signer: None,
+        })
+    }
+}
+
+/// The signer of mode `builtin`.
+fn signer(
+    config: &Config,
+    pepper: &KeyPepper,
+    environment: &Arc<dyn Environment>,
+) -> Result<SessionSigner, SetupError> {
+    let base = config.server.public_url.trim_end_matches('/');
+    let or = |configured: &str, below: &str| {
+        if configured.is_empty() {
+            format!("{base}{below}")
+        } else {
+            configured.to_owned()
+        }
+    };
+    let issuer = or(&config.identity.issuer, "/identity");
+    let audience = or(&config.identity.audience, "/api/credits/dashboard");
+    Ok(SessionSigner::derived(
+        pepper,
+        issuer,
+        audience,
+        environment.clone(),
+    )?)
+}
+
+/// The signer for a command beside the service.
+pub(crate) fn signer_beside(
+    mut config: Config,
+    data: &Path,
+    pepper: &KeyPepper,
+    environment: &Arc<dyn Environment>,
+) -> Result<SessionSigner, SetupError> {
+    if config.identity.mode == IdentityMode::Oidc {
+        return Err(SetupError::Other(format!(
+            "identity.mode is \"oidc\": only {} signs sessions; sign in there",
+            config.identity.issuer
+        )));
+    }
+    if config.server.public_url.is_empty() {
+        config.server.public_url =
+            dev::public_url(data).unwrap_or_else(|| format!("http://{}", config.server.listen));
+    }
+    signer(&config, pepper, environment)
+}
+
+/// Whether sessions can be verified, in words for the operator.
+pub(crate) async fn check(section: &IdentityConfig) -> Result<String, String> {
+    if section.mode == IdentityMode::Builtin {
+        return Ok("builtin: this service signs its own sessions".to_owned());
+    }
+    let hint = |error: IdentityError| {
+        let what = match error {
+            IdentityError::Issuer | IdentityError::Build(_) => "correct identity.issuer",
+            IdentityError::Discovery(_) => {
+                "identity.issuer must be where /.well-known/openid-configuration is served, and be reachable from here"
+            }
+            IdentityError::OtherIssuer => {
+                "write identity.issuer exactly as the provider's configuration does, slash and all"
+            }
+            IdentityError::Place | IdentityError::Keys(_) => {
+                "the jwks_uri of the provider's configuration must be reachable from here by https"
+            }
+            IdentityError::NoKeys => "let the provider sign with RSA, P-256, P-384 or Ed25519",
+        };
+        format!("{error}; {what}")
+    };
+    let keys = section.provider().map_err(hint)?.fetch().await.map_err(hint)?;
+    Ok(format!("{} publishes {} usable keys", section.issuer, keys.len()))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
-    const NOW: i64 = 1_800_000_000;
-
-    fn is_fresh(claims: &Value) -> bool {
-        let mut all = json!({ "sub": "a", "iat": NOW, "exp": NOW });
-        let members = all.as_object_mut().unwrap();
-        members.extend(claims.as_object().unwrap().clone());
-        let session = Session::new(serde_json::from_value(all).unwrap());
-        let now = Timestamp::from_millis(NOW * 1000 + 999);
-        session.require_fresh_mfa(now).is_ok()
+    fn load(text: &str) -> Result<Config, ConfigError> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("t.toml");
+        std::fs::write(&file, format!("[identity]\n{text}\n")).unwrap();
+        Config::load(Some(&file), false)
     }
 
-    // Fault matrix 135, 136
+    const OIDC: &str =
+        "mode = \"oidc\"\nissuer = \"https://id.example\"\naudience = \"https://svc.example/api\"\n";
+
     #[test]
-    fn a_second_factor_is_fresh_for_ten_minutes() {
-        for age in [-30, 0, 599, 600] {
-            assert!(
-                is_fresh(&json!({ "auth_time": NOW - age, "amr": ["pwd", "otp"] })),
-                "{age}"
-            );
-        }
-        for age in [-31, 601, 700, NOW, NOW + 1] {
-            assert!(
-                !is_fresh(&json!({ "auth_time": NOW - age, "amr": ["mfa"] })),
-                "{age}"
-            );
-        }
-        for auth_time in [json!(null), json!(NOW.to_string()), json!([NOW]), json!(true)] {
-            assert!(
-                !is_fresh(&json!({ "auth_time": auth_time, "amr": ["mfa"] })),
-                "{auth_time}"
-            );
-        }
-        assert!(!is_fresh(&json!({ "amr": ["mfa"] })));
+    fn the_challenge_names_what_is_configured() {
+        assert_eq!(
+            load("").unwrap().identity.challenge(),
+            "Bearer error=\"insufficient_user_authentication\", acr_values=\"mfa\", max_age=600"
+        );
+        let other = load("acr_values = [\"urn:svc:mfa\", \"mfa\"]\nmfa_max_age_secs = 60").unwrap();
+        assert_eq!(
+            other.identity.challenge(),
+            "Bearer error=\"insufficient_user_authentication\", acr_values=\"urn:svc:mfa\", max_age=60"
+        );
     }
 
-    // Fault matrix 134, 136
     #[test]
-    fn a_second_factor_is_one_that_is_known() {
-        for factor in SECOND_FACTORS {
-            assert!(
-                is_fresh(&json!({ "auth_time": NOW, "amr": [factor] })),
-                "{factor}"
-            );
-        }
-        assert!(is_fresh(&json!({ "auth_time": NOW, "acr": "mfa" })));
-        assert!(is_fresh(&json!({ "auth_time": NOW, "amr": 1, "acr": "mfa" })));
-        for other in [
-            json!({}),
-            json!({ "amr": ["pwd"] }),
-            json!({ "amr": [] }),
-            json!({ "amr": "mfa" }),
-            json!({ "amr": [["mfa"]] }),
-            json!({ "amr": { "mfa": true } }),
-            json!({ "acr": "pwd" }),
-            json!({ "acr": ["mfa"] }),
+    fn what_cannot_work_is_refused() {
+        assert!(load(OIDC).is_ok());
+        for wrong in [
+            "mode = \"saml\"",
+            "mode = \"oidc\"",
+            "mode = \"oidc\"\nissuer = \"https://id.example\"",
+            "mode = \"oidc\"\nissuer = \"http://id.example\"\naudience = \"a\"",
+            "mode = \"oidc\"\nissuer = \"id.example\"\naudience = \"a\"",
+            "algorithms = []",
+            "algorithms = [\"HS256\"]",
+            "algorithms = [\"RS256\", \"none\"]",
+            "acr_values = []",
+            "acr_values = [\"a b\"]",
+            "acr_values = ['a\"b']",
+            "mfa_max_age_secs = 601",
+            "mfa_max_age_secs = 0",
+            "jwks_max_age_secs = 9",
         ] {
-            let mut claims = other.clone();
-            claims["auth_time"] = json!(NOW);
-            assert!(!is_fresh(&claims), "{other}");
+            assert!(load(wrong).is_err(), "{wrong}");
         }
     }
 }

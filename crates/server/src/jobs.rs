@@ -46,6 +46,10 @@ pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) -> O
         KEYS,
         |app| async move { app.service.vault.refresh().await },
     );
+    // A provider that is down is said in the log; its keys go on working meanwhile.
+    spawn(app, stop, KEYS, |app| async move {
+        app.service.sessions.verifier().refresh().await
+    });
     spawn(app, stop, ORIGINS, |app| async move {
         app.origins.refresh(&*app.service.store).await
     });
@@ -88,6 +92,9 @@ pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) -> O
             let before = app.service.environment.now().plus_millis(-TOKENS_KEPT_MS);
             app.service.store.prune_tokens(before).await?;
             Ok(())
+        });
+        spawn(app, stop, TIDY, |app| async move {
+            app.service.sessions.prune().await.map(drop)
         });
         spawn(app, stop, RETENTION, |app| async move {
             app.service.webhooks.prune().await.map(drop)

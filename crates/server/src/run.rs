@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use http::HeaderValue;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Config, IdentityMode};
+use crate::config::Config;
 use crate::http::{App, HeaderNames, Origins, router, serve};
-use crate::identity::SessionVerifier;
 use crate::metrics::{self, Metrics};
 use crate::service::{Service, SetupError, is_embedded};
 use crate::{admin_socket, jobs};
@@ -58,10 +58,8 @@ pub(crate) async fn start(mut config: Config, data: &Path, roles: Roles) -> Resu
         .map_err(|error| SetupError::Other(error.to_string()))?;
     let app = Arc::new(App {
         names,
-        sessions: match service.config.identity.mode {
-            IdentityMode::Builtin => SessionVerifier::new(data)?,
-        },
-        data: data.to_path_buf(),
+        step_up_challenge: HeaderValue::try_from(service.config.identity.challenge())
+            .map_err(|error| SetupError::Other(error.to_string()))?,
         metrics: Arc::new(Metrics::new()),
         draining: AtomicBool::new(false),
         origins: Origins::default(),

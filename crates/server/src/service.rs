@@ -13,6 +13,7 @@ use turnpike_app::limits::RateLimits;
 use turnpike_app::payouts::{PayoutDesk, PayoutRules};
 use turnpike_app::providers::{ModelEntry, ProviderEntry, Shelf, ToolEntry};
 use turnpike_app::reads::Reader;
+use turnpike_app::sessions::{SessionDesk, SessionSigner};
 use turnpike_app::tokens::{KeyVault, VaultSettings};
 use turnpike_app::topups::{TopupDesk, TopupSettings};
 use turnpike_app::webhooks::{Dispatcher, SecretBox, WebhookDesk, WebhookParts};
@@ -27,9 +28,8 @@ use turnpike_upstream::webhook::{WebhookSender, WebhookSettings as SenderSetting
 use turnpike_upstream::{BoundedResolver, Provider, ProviderSettings, Secret};
 
 use crate::clock::SystemEnvironment;
-use crate::config::{
-    Config, ConfigError, IdentityMode, ModelConfig, ProcessorKind, ProviderConfig, StoreConfig,
-};
+use crate::config::{Config, ConfigError, ModelConfig, ProcessorKind, ProviderConfig, StoreConfig};
+use crate::identity::{Identity, IdentityMode};
 
 /// Why the service cannot be put together.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +89,9 @@ pub(crate) struct Service {
     pub(crate) webhooks: WebhookDesk,
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) drift: Arc<DriftDesk>,
+    pub(crate) sessions: SessionDesk,
+    /// The built-in identity's, when it is the one in use.
+    pub(crate) signer: Option<Arc<SessionSigner>>,
     /// The built-in processor, when it is the one in use.
     pub(crate) builtin: Option<Arc<BuiltinProcessor>>,
 }
@@ -122,6 +125,20 @@ impl Service {
             settings.mutations_per_minute,
             config.limits.topups_per_minute,
         );
+        let Identity { verifier, signer } = Identity::build(&config, &pepper, &environment)?;
+        let sessions = SessionDesk::new(
+            store.clone(),
+            environment.clone(),
+            pepper.clone(),
+            brand.clone(),
+            verifier,
+        );
+        let people = people(&config, &pepper, store.clone(), environment.clone())?;
+        let sessions = if signer.is_some() {
+            sessions.of_people(people.clone())
+        } else {
+            sessions
+        };
         let (processor, builtin) = processor(&config, &pepper)?;
         let public_url = config.server.public_url.trim_end_matches('/');
         let sweep_after_ms = config.processor.sweep_after_secs.saturating_mul(1000);
@@ -159,7 +176,6 @@ impl Service {
             environment.clone(),
         )?);
         let drift = drift_desk(&config, store.clone(), environment.clone());
-        let people = people(&config, &pepper, store.clone(), environment.clone())?;
         let mints = config.limits.token_mints_per_minute;
         let settings_desk = Arc::new(SettingsDesk::new(store.clone(), environment.clone()));
         let issuer = KeyIssuer::new(store.clone(), environment.clone(), pepper.clone(), brand.clone());
@@ -191,6 +207,8 @@ impl Service {
             webhooks: WebhookDesk::new(webhooks.clone()),
             dispatcher: Arc::new(Dispatcher::new(webhooks)),
             builtin,
+            sessions,
+            signer,
             limits,
             engine,
             shelf,

@@ -19,6 +19,7 @@ mod people;
 mod postgres;
 mod records;
 mod rows;
+mod sessions;
 mod settings;
 mod sql;
 mod sqlite;
@@ -42,6 +43,7 @@ pub use records::{
     KeyPricing, LowBalanceSettings, Member, OpenCalls, PriceRow, SigningKeyRow, Tenant, TenantPricing,
     TenantSettings, TopupFilter, TopupSettings, UsageFilter, UsageGroup, UsageRow,
 };
+pub use sessions::{EndedSession, Sessions, StepUpToken};
 pub use settings::{Settings, StoredSettings};
 pub use sqlite::{SqliteOptions, SqliteStore};
 pub use traits::{

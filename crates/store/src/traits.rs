@@ -25,6 +25,7 @@ use crate::records::{
     AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, OpenCalls, PriceRow,
     SigningKeyRow, Tenant, TopupFilter, UsageFilter, UsageGroup, UsageRow,
 };
+use crate::sessions::Sessions;
 use crate::settings::Settings;
 use crate::webhooks::{
     Canceling, ClaimedDelivery, DeliveryReport, DeliveryRow, DueEndpoint, EndpointChange, EventFilter,
@@ -351,6 +352,7 @@ pub trait Store:
     + Keys
     + Settings
     + Members
+    + Sessions
     + Topups
     + Payouts
     + Drifts
@@ -372,6 +374,7 @@ impl<T> Store for T where
         + Keys
         + Settings
         + Members
+        + Sessions
         + Topups
         + Payouts
         + Drifts

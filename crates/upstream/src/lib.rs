@@ -1,5 +1,6 @@
 //! Everything that leaves the gateway over HTTP: AI providers, priced tool endpoints, payment processors,
-//! webhooks, and the simulated provider and the builtin processor that answer without a socket.
+//! webhooks, an identity provider's keys; and the simulated provider and the builtin processor that answer
+//! without a socket.
 //!
 //! The rule of this crate: one call here is at most one request on the wire, and every failure says whether
 //! that request may have been sent ([`UpstreamError::sent`]); only a processor, whose requests carry an
@@ -11,6 +12,7 @@ mod connect;
 pub mod error;
 pub mod guard;
 pub mod headers;
+pub mod identity;
 pub mod openai;
 pub mod processor;
 pub mod provider;
@@ -24,6 +26,7 @@ pub mod webhook;
 pub use client::{Client, ClientSettings};
 pub use error::{Phase, StreamFault, UpstreamError};
 pub use guard::Guard;
+pub use identity::{IdentityError, IdentityProvider, KeyProvider, PublicKey};
 pub use openai::stream::{EventStream, StreamSummary};
 pub use openai::{ChatApi, Completion};
 pub use processor::{BuiltinProcessor, Processor, ProcessorError, StripeProcessor, StripeSettings};

@@ -6,6 +6,7 @@
 mod common_passwords;
 mod enrolment;
 mod first_start;
+mod local;
 mod login;
 mod password;
 mod resets;
@@ -183,24 +184,6 @@ impl PeopleDesk {
             at: session_start(&person, now),
             subject: person.subject,
         })
-    }
-
-    /// Ends every session of `subject`.
-    ///
-    /// # Errors
-    /// When the store does not answer.
-    pub async fn sign_out(&self, subject: &str) -> Result<(), AppError> {
-        Ok(self.store.end_sessions(subject, self.environment.now()).await?)
-    }
-
-    /// Whether a session of `subject` that began at `issued_secs` still counts. Who is not known here signed in
-    /// elsewhere.
-    ///
-    /// # Errors
-    /// When the store does not answer.
-    pub async fn is_current(&self, subject: &str, issued_secs: i64) -> Result<bool, AppError> {
-        let person = self.store.find_person(subject).await?;
-        Ok(person.is_none_or(|person| issued_secs >= first_second(&person)))
     }
 
     /// What is shown to `subject`; `None` = nobody of this name signs in here.

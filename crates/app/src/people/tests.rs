@@ -173,7 +173,7 @@ async fn forms_are_good_for_their_time_and_sessions_until_they_are_ended() {
 
     // Signed out, what was begun before does not go on, and who signs in at once has a session that counts.
     let begun = begin().await;
-    desk.sign_out(&subject).await.unwrap();
+    desk.end_sessions(&subject).await.unwrap();
     assert!(!desk.is_current(&subject, first).await.unwrap());
     let over = desk.finish_sign_in(&begun, &recovery[0]).await.unwrap_err();
     assert_eq!(over.message, ticket::OVER);

@@ -112,17 +112,17 @@ impl SigningKey {
     }
 
     /// What jsonwebtoken signs with.
-    pub(super) const fn encoding(&self) -> &EncodingKey {
+    pub(crate) const fn encoding(&self) -> &EncodingKey {
         &self.encoding
     }
 
     /// What jsonwebtoken verifies with.
-    pub(super) const fn decoding(&self) -> &DecodingKey {
+    pub(crate) const fn decoding(&self) -> &DecodingKey {
         &self.decoding
     }
 
     /// The public half as a member of a JWK set (RFC 8037, section 2).
-    fn jwk(&self) -> Value {
+    pub(crate) fn jwk(&self) -> Value {
         json!({
             "kty": "OKP",
             "crv": "Ed25519",

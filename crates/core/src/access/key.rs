@@ -50,10 +50,7 @@ pub struct KeySecret(String);
 impl KeySecret {
     /// A key of `kind` from 32 random bytes.
     pub fn generate(brand: &str, kind: KeyKind, random: &[u8; 32]) -> Self {
-        let body = base62(random, BODY_CHARS);
-        let prefix = format!("{brand}_{}_{body}", kind.infix());
-        let check = checksum(&prefix);
-        Self(format!("{prefix}{check}"))
+        Self(sealed(&format!("{brand}_{}_", kind.infix()), random))
     }
 
     /// Reads a presented key.
@@ -75,12 +72,7 @@ impl KeySecret {
                 Some((*kind, body))
             })
             .ok_or(KeyFormatError)?;
-        let well_formed = body.len() == BODY_CHARS.saturating_add(CHECK_CHARS)
-            && body.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let (signed, check) = text
-            .split_at_checked(text.len().saturating_sub(CHECK_CHARS))
-            .ok_or(KeyFormatError)?;
-        if well_formed && checksum(signed) == check {
+        if is_sealed(text, body) {
             Ok((kind, Self(text.to_owned())))
         } else {
             Err(KeyFormatError)
@@ -137,7 +129,16 @@ impl KeyPepper {
         mac.finalize().into_bytes().into()
     }
 
-    fn hash(&self, bytes: &[u8]) -> KeyHash {
+    /// The keyed hash of something that is no key, kept apart from others by its `purpose`.
+    pub fn hash_for(&self, purpose: &str, bytes: &[u8]) -> KeyHash {
+        let mut mac = self.0.clone();
+        mac.update(purpose.as_bytes());
+        mac.update(b"\0");
+        mac.update(bytes);
+        KeyHash(mac.finalize().into_bytes().into())
+    }
+
+    pub(super) fn hash(&self, bytes: &[u8]) -> KeyHash {
         let mut mac = self.0.clone();
         mac.update(bytes);
         KeyHash(mac.finalize().into_bytes().into())
@@ -159,6 +160,23 @@ impl KeyHash {
     pub fn matches(&self, other: &Self) -> bool {
         subtle::ConstantTimeEq::ct_eq(&self.0[..], &other.0[..]).into()
     }
+}
+
+/// `prefix`, then 32 random bytes, then a checksum over both.
+pub(super) fn sealed(prefix: &str, random: &[u8; 32]) -> String {
+    let text = format!("{prefix}{}", base62(random, BODY_CHARS));
+    let check = checksum(&text);
+    format!("{text}{check}")
+}
+
+/// Whether [`sealed`] can have made `text`, of which `body` stands behind the prefix.
+pub(super) fn is_sealed(text: &str, body: &str) -> bool {
+    let whole = body.len() == BODY_CHARS.saturating_add(CHECK_CHARS)
+        && body.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    whole
+        && text
+            .split_at_checked(text.len().saturating_sub(CHECK_CHARS))
+            .is_some_and(|(signed, check)| checksum(signed) == check)
 }
 
 fn checksum(text: &str) -> String {

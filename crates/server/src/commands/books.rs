@@ -11,6 +11,7 @@ use super::{load, print, tell};
 use crate::admin_socket;
 use crate::cli::Global;
 use crate::config::Config;
+use crate::identity;
 use crate::service::{Access, SetupError, is_embedded, open_store, pepper, processor};
 
 pub(super) async fn migrate(global: &Global) -> Result<ExitCode, SetupError> {
@@ -57,6 +58,7 @@ pub(super) async fn doctor(global: &Global) -> Result<ExitCode, SetupError> {
         checks.extend(check_providers(config));
         checks.push(check_secret(config));
         checks.push(check_processor(global, config).await);
+        checks.push(check_identity(config).await);
     }
     let ok = checks.iter().all(|check| check.ok);
     if global.json {
@@ -125,6 +127,19 @@ async fn check_processor(global: &Global, config: &Config) -> Check {
     match processor.find_payment("pi_turnpike_doctor").await {
         Ok(_) => check(true, format!("{} answers", processor.name())),
         Err(error) => check(false, format!("{error}; check processor.secret_key and api_base")),
+    }
+}
+
+/// Whether sessions of the dashboard can be verified.
+async fn check_identity(config: &Config) -> Check {
+    let (ok, message) = match identity::check(&config.identity).await {
+        Ok(message) => (true, message),
+        Err(message) => (false, message),
+    };
+    Check {
+        name: "identity",
+        ok,
+        message,
     }
 }
 

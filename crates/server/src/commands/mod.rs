@@ -11,9 +11,8 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use turnpike_app::Environment as _;
-use turnpike_app::KeyIssuer;
 use turnpike_app::admin::{AdminDesk, AdminRequest};
+use turnpike_app::{Environment, KeyIssuer};
 use turnpike_core::ledger::TenantStatus;
 
 use crate::cli::{
@@ -22,7 +21,7 @@ use crate::cli::{
 };
 use crate::clock::SystemEnvironment;
 use crate::config::Config;
-use crate::identity::{NewSession, sign};
+use crate::identity::signer_beside;
 use crate::run::{self, Roles};
 use crate::service::{Access, SetupError, drift_desk, is_embedded, open_store, people, pepper, vault};
 use crate::{admin_socket, dev, http, telemetry};
@@ -106,11 +105,11 @@ async fn dispatch(global: &Global, command: CommandLine) -> Result<ExitCode, Set
             mfa_age,
             no_mfa,
         } => {
-            let session = NewSession {
-                subject: &subject,
-                mfa_age_secs: (!no_mfa).then_some(mfa_age),
-            };
-            let token = sign(&global.data, SystemEnvironment.now(), &session)?;
+            let config = load(global, false)?;
+            let pepper = pepper(&config, &global.data)?;
+            let environment: std::sync::Arc<dyn Environment> = std::sync::Arc::new(SystemEnvironment);
+            let signer = signer_beside(config, &global.data, &pepper, &environment)?;
+            let token = dev::sign(&signer, &subject, (!no_mfa).then_some(mfa_age))?;
             print(&if global.json {
                 json!({ "token": token }).to_string()
             } else {

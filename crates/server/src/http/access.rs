@@ -13,6 +13,7 @@ use axum::response::{IntoResponse as _, Response};
 use http::Method;
 use http::request::Parts;
 use turnpike_app::limits::LimitClass;
+use turnpike_app::sessions::Session;
 use turnpike_app::{Actor, ActorCredential, AppError};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ledger::TenantStatus;
@@ -23,7 +24,6 @@ use super::access_table::{PAGES, TABLE};
 use super::caller::{Identified, identify, identify_person, require_step_up};
 use super::problem::ApiError;
 use super::serve::Peer;
-use crate::identity::Session;
 
 pub(crate) use super::access_table::{Demand, Effect, Rule};
 
@@ -61,8 +61,8 @@ pub(super) fn differences(document: &OpenApi) -> Vec<String> {
 /// Who was let in.
 #[derive(Clone)]
 pub(super) enum Admitted {
-    /// A caller of a workspace.
-    Caller(Actor),
+    /// A caller of a workspace, with the dashboard session that it presents, if it presents one.
+    Caller(Actor, Option<Arc<Session>>),
     /// A person, whatever workspaces they belong to.
     Person(Arc<Session>),
 }
@@ -117,7 +117,7 @@ async fn judge(app: &App, rule: &Rule, parts: &Parts) -> Result<Option<Admitted>
     }
     demand(app, rule, parts, &actor, session.as_ref()).await?;
     require_status(rule.effect, &actor)?;
-    Ok(Some(Admitted::Caller(actor)))
+    Ok(Some(Admitted::Caller(actor, session.map(Arc::new))))
 }
 
 async fn demand(
@@ -198,7 +198,7 @@ pub(super) fn admitted(request: Request) -> Result<(Actor, Parts), ApiError> {
 /// As [`admitted`].
 pub(super) fn caller(parts: &Parts) -> Result<Actor, ApiError> {
     match parts.extensions.get::<Admitted>() {
-        Some(Admitted::Caller(actor)) => Ok(actor.clone()),
+        Some(Admitted::Caller(actor, _session)) => Ok(actor.clone()),
         Some(Admitted::Person(_)) | None => Err(ApiError(AppError::internal(&"nobody was let in"))),
     }
 }
@@ -210,7 +210,20 @@ pub(super) fn caller(parts: &Parts) -> Result<Actor, ApiError> {
 pub(super) fn person(parts: &Parts) -> Result<Arc<Session>, ApiError> {
     match parts.extensions.get::<Admitted>() {
         Some(Admitted::Person(session)) => Ok(session.clone()),
-        Some(Admitted::Caller(_)) | None => Err(ApiError(AppError::internal(&"no person was let in"))),
+        Some(Admitted::Caller(..)) | None => Err(ApiError(AppError::internal(&"no person was let in"))),
+    }
+}
+
+/// The member that the layer let in, with the dashboard session.
+///
+/// # Errors
+/// `INTERNAL` for a route whose row lets in anybody else.
+pub(super) fn raised(parts: &Parts) -> Result<(Actor, Arc<Session>), ApiError> {
+    match parts.extensions.get::<Admitted>() {
+        Some(Admitted::Caller(actor, Some(session))) => Ok((actor.clone(), session.clone())),
+        Some(Admitted::Caller(_, None) | Admitted::Person(_)) | None => {
+            Err(ApiError(AppError::internal(&"no member was let in")))
+        }
     }
 }
 

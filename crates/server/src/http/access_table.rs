@@ -139,6 +139,16 @@ const fn administrator(scope: Scope) -> Demand {
     })
 }
 
+/// A member with the scope, whatever they have shown; no key.
+const fn session(scope: Scope) -> Demand {
+    Demand::Workspace(Needs {
+        scope,
+        keys: false,
+        administrator: false,
+        step_up: false,
+    })
+}
+
 const READ: Demand = scope(Scope::TenantRead);
 const SETTINGS: Demand = scope(Scope::TenantWrite);
 const MOVES: Demand = scope(Scope::CreditsMove);
@@ -197,6 +207,9 @@ pub(crate) const TABLE: &[Rule] = &[
     delete("/api/credits/pricing/providers/{provider}", CATALOGUE, Effect::Manage),
     put("/api/credits/pricing/endpoints/{provider}/{endpoint}", CATALOGUE, Effect::Manage),
     delete("/api/credits/pricing/endpoints/{provider}/{endpoint}", CATALOGUE, Effect::Manage),
+    // Sessions
+    post("/api/credits/step-up", session(Scope::TenantRead), Effect::Manage),
+    post("/api/credits/sign-out", Demand::Person, Effect::Manage),
     // End users
     get("/api/credits/end-users", READ),
     get("/api/credits/end-users/{externalUserId}", READ),
@@ -247,6 +260,7 @@ pub(crate) const TABLE: &[Rule] = &[
     post("/api/credits/webhooks/endpoints/{endpointId}/replay", CREDENTIALS, Effect::Manage),
     // Service
     get("/.well-known/jwks.json", Demand::Public),
+    get("/identity/jwks.json", Demand::Public),
     get("/openapi.json", Demand::Public),
     get("/llms.txt", Demand::Public),
     get("/healthz", Demand::Public),

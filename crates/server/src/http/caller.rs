@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, header};
+use turnpike_app::sessions::Session;
 use turnpike_app::tokens::looks_like_end_user_token;
 use turnpike_app::{Actor, ActorCredential, AppError, CallContext};
 use turnpike_core::errors::ErrorCode;
@@ -11,8 +12,7 @@ use turnpike_core::ids::{ExternalUserId, TenantId};
 use turnpike_core::ledger::Payer;
 
 use super::problem::ApiError;
-use super::{App, cors};
-use crate::identity::Session;
+use super::{App, cors, sessions};
 
 /// Longest bearer credential that is looked at.
 const MAX_BEARER: usize = 16 * 1024;
@@ -105,7 +105,7 @@ pub(super) async fn identify(app: &App, parts: &Parts) -> Result<Identified, Api
         cors::check(parts, &actor)?;
         Ok(actor.into())
     } else {
-        let session = verify_session(app, bearer).await?;
+        let session = service.sessions.authenticate(bearer).await?;
         let chosen = single_text(headers, &app.names.tenant_id, ErrorCode::ValidationError)?
             .map(str::parse::<TenantId>)
             .transpose()
@@ -140,31 +140,19 @@ pub(super) async fn identify_person(app: &App, parts: &Parts) -> Result<Session,
         let Identified { actor, .. } = identify(app, parts).await?;
         actor.require_member()?;
     }
-    verify_session(app, bearer).await
+    Ok(service.sessions.authenticate(bearer).await?)
 }
 
-/// The dashboard session in `token`, unless its person has ended it.
-pub(super) async fn verify_session(app: &App, token: &str) -> Result<Session, ApiError> {
-    let session = app.sessions.verify(token, app.service.environment.now())?;
-    let people = &app.service.people;
-    if people.is_current(&session.subject, session.issued_at).await? {
-        Ok(session)
-    } else {
-        Err(invalid(
-            ErrorCode::CredentialRevoked,
-            "the session was ended: sign in again",
-        ))
-    }
-}
-
-/// Demands a second factor of the last ten minutes.
+/// Demands a second factor of the last ten minutes, or a step-up token.
 pub(super) async fn require_step_up(
     app: &App,
-    _parts: &Parts,
-    _actor: &Actor,
+    parts: &Parts,
+    actor: &Actor,
     session: &Session,
 ) -> Result<(), ApiError> {
-    Ok(session.require_fresh_mfa(app.service.environment.now())?)
+    let presented = sessions::presented(&parts.headers, &app.names.step_up);
+    let sessions = &app.service.sessions;
+    Ok(sessions.require_step_up(actor, session, presented).await?)
 }
 
 /// The end user whose balance the header names, else the pool.

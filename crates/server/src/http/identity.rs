@@ -24,7 +24,7 @@ use super::checkout::{page, readable};
 use super::page_session::{Visitor, given, is_from_ourselves, session_token, taken, visitor};
 use super::problem::ApiError;
 use super::routes::{AppState, body_limits, query};
-use crate::config::IdentityMode;
+use crate::identity::IdentityMode;
 use crate::pages::identity as views;
 
 /// Largest form in bytes.
@@ -467,7 +467,7 @@ async fn renew_recovery_codes(State(app): AppState, request: Request) -> Page {
 /// Ends every session of who is signed in.
 async fn sign_out(State(app): AppState, request: Request) -> Page {
     if let Some(visitor) = visitor(&app, request.headers()).await? {
-        app.service.people.sign_out(&visitor.session.subject).await?;
+        app.service.sessions.sign_out(&visitor.session, b"").await?;
         app.service.authenticator.forget();
     }
     let message = "You are signed out, everywhere.";

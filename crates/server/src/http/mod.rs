@@ -26,18 +26,19 @@ mod schemas_invitations;
 mod schemas_keys;
 mod schemas_payouts;
 mod schemas_pricing;
+mod schemas_sessions;
 mod schemas_topups;
 mod schemas_users;
 mod schemas_webhooks;
 mod schemas_workspace;
 mod serve;
+mod sessions;
 mod tokens;
 mod topups;
 mod webhooks;
 mod workspace;
 mod wrap;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -48,7 +49,8 @@ pub(crate) use openapi::document;
 pub(crate) use routes::router;
 pub(crate) use serve::serve;
 
-use crate::identity::SessionVerifier;
+use http::HeaderValue;
+
 use crate::metrics::Metrics;
 use crate::service::Service;
 
@@ -56,9 +58,8 @@ use crate::service::Service;
 pub(crate) struct App {
     pub(crate) service: Service,
     pub(crate) names: HeaderNames,
-    pub(crate) sessions: SessionVerifier,
-    /// The data directory.
-    pub(crate) data: PathBuf,
+    /// What `WWW-Authenticate` says when a second factor is wanted.
+    pub(crate) step_up_challenge: HeaderValue,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) draining: AtomicBool,
     pub(crate) origins: Origins,

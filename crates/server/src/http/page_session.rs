@@ -4,14 +4,11 @@
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
+use turnpike_app::AppError;
 use turnpike_app::people::SignedIn;
-use turnpike_core::errors::ErrorCode;
+use turnpike_app::sessions::{NewSession, Session};
 
 use super::App;
-use super::caller::verify_session;
-use super::problem::ApiError;
-use crate::identity::{NewSession, Session, sign};
-use crate::service::SetupError;
 
 const COOKIE: &str = "turnpike_session";
 /// As long as the session that it carries.
@@ -26,25 +23,32 @@ pub(super) struct Visitor {
 }
 
 /// The dashboard session of who has shown a password and a second factor at `signed_in.at`.
-pub(super) fn session_token(app: &App, signed_in: &SignedIn) -> Result<String, SetupError> {
-    let session = NewSession {
+///
+/// # Errors
+/// `INTERNAL` when another identity provider signs the sessions; it has no such pages.
+pub(super) fn session_token(app: &App, signed_in: &SignedIn) -> Result<String, AppError> {
+    let signer = app.service.signer.as_ref();
+    let signer = signer.ok_or_else(|| AppError::internal(&"another provider signs the sessions"))?;
+    signer.sign(&NewSession {
         subject: &signed_in.subject,
-        mfa_age_secs: Some(0),
-    };
-    sign(&app.data, signed_in.at, &session)
+        auth_time: signed_in.at,
+        amr: &["pwd", "otp"],
+        issued_at: signed_in.at,
+        lifetime_secs: MAX_AGE_SECS,
+    })
 }
 
 /// Who is signed in, if anybody is.
 ///
 /// # Errors
 /// When the store does not answer.
-pub(super) async fn visitor(app: &App, headers: &HeaderMap) -> Result<Option<Visitor>, ApiError> {
+pub(super) async fn visitor(app: &App, headers: &HeaderMap) -> Result<Option<Visitor>, AppError> {
     let Some(token) = cookie(headers) else {
         return Ok(None);
     };
-    match verify_session(app, &token).await {
+    match app.service.sessions.authenticate(&token).await {
         Ok(session) => Ok(Some(Visitor { session, token })),
-        Err(ApiError(error)) if error.code.status() < 500 && error.code != ErrorCode::RateLimited => Ok(None),
+        Err(error) if error.code.status() < 500 => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -41,7 +41,9 @@ impl IntoResponse for ApiError {
 }
 
 /// Writes the body and headers of `error` into `response`, keeping the headers it has.
-pub(crate) fn render(response: &mut Response, error: &AppError, request_id: &str) {
+///
+/// `step_up` is the challenge to who shows no fresh second factor.
+pub(crate) fn render(response: &mut Response, error: &AppError, request_id: &str, step_up: &HeaderValue) {
     let mut body = Map::new();
     body.insert("success".to_owned(), json!(false));
     body.insert("error".to_owned(), json!(error.code.label()));
@@ -67,13 +69,13 @@ pub(crate) fn render(response: &mut Response, error: &AppError, request_id: &str
     }
     if error.code.status() == 401 {
         let challenge = if error.code == ErrorCode::Unauthenticated {
-            "Bearer"
+            HeaderValue::from_static("Bearer")
         } else if error.code == ErrorCode::StepUpRequired {
-            "Bearer error=\"insufficient_user_authentication\", acr_values=\"mfa\", max_age=600"
+            step_up.clone()
         } else {
-            "Bearer error=\"invalid_token\""
+            HeaderValue::from_static("Bearer error=\"invalid_token\"")
         };
-        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        headers.insert(header::WWW_AUTHENTICATE, challenge);
     }
     if error.code == ErrorCode::RateLimited {
         let limit = error

@@ -34,7 +34,7 @@ use super::problem::ApiError;
 use super::wrap::{panicked, wrap};
 use super::{
     catalogue, checkout, connect, end_users, header_params, identity, invitations, keys, payouts, pricing,
-    tokens, topups, webhooks, workspace,
+    sessions, tokens, topups, webhooks, workspace,
 };
 use crate::pages::{ICON_PATH, STYLESHEET_PATH};
 use crate::service::SetupError;
@@ -65,6 +65,7 @@ pub(super) fn documented() -> OpenApiRouter<Arc<App>> {
         .merge(payouts::routes())
         .merge(end_users::routes())
         .merge(invitations::routes())
+        .merge(sessions::routes())
         .merge(tokens::routes())
         .merge(webhooks::routes())
         .merge(keys::routes())

@@ -41,10 +41,10 @@ pub(crate) async fn wrap(State(app): State<Arc<App>>, mut request: Request, next
         next.run(request).instrument(span).await
     };
     if let Some(ApiError(error)) = response.extensions_mut().remove::<ApiError>() {
-        render(&mut response, &error, &id);
+        render(&mut response, &error, &id, &app.step_up_challenge);
     } else if response.status() == StatusCode::METHOD_NOT_ALLOWED {
         let error = AppError::new(ErrorCode::MethodNotAllowed, "this path has other methods");
-        render(&mut response, &error, &id);
+        render(&mut response, &error, &id, &app.step_up_challenge);
     }
     grant.open(&app.origins, origin.as_ref(), &mut response);
     if let Ok(value) = HeaderValue::try_from(&id) {

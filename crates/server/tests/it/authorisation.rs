@@ -61,6 +61,7 @@ fn enforced(row: &Value) -> (String, Access) {
         _ => match (is("keys"), is("administrator"), is("stepUp")) {
             (true, false, false) => Access::Scope(leaked),
             (true, false, true) => Access::Guarded(leaked),
+            (false, false, false) => Access::OwnFactor(leaked),
             (false, false, true) => Access::MemberStepUp(leaked),
             (false, true, true) => Access::Administrator(leaked),
             other => panic!("no test knows what this is: {other:?} {row}"),
@@ -186,7 +187,9 @@ fn verdict<'a>(access: Access, who: &'a Who) -> Verdict<'a> {
             with_scope(needed, scopes)
         }
         (Access::Scope(needed), who) => of_member(who, needed, false, false),
-        (Access::Guarded(needed) | Access::MemberStepUp(needed), who) => of_member(who, needed, false, true),
+        (Access::Guarded(needed) | Access::OwnFactor(needed) | Access::MemberStepUp(needed), who) => {
+            of_member(who, needed, false, true)
+        }
         (Access::Administrator(needed), who) => of_member(who, needed, true, true),
     }
 }

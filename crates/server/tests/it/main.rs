@@ -39,6 +39,7 @@ mod crash;
 mod drift;
 mod end_users;
 mod idempotency;
+mod identity;
 mod identity_pages;
 mod invitations;
 mod keys;
@@ -63,6 +64,7 @@ mod sandbox;
 mod secrets;
 mod settlement;
 mod shared;
+mod step_up;
 mod streams;
 mod tokens;
 #[cfg(feature = "failpoints")]

@@ -22,6 +22,8 @@ pub enum Access {
     Scope(&'static str),
     /// The same, and of a member a fresh second factor.
     Guarded(&'static str),
+    /// A member with the scope who shows a second factor then and there; no key and no step-up token.
+    OwnFactor(&'static str),
     /// A member with the scope and a fresh second factor; no key.
     MemberStepUp(&'static str),
     /// An owner or admin with the scope and a fresh second factor; no key.
@@ -54,6 +56,8 @@ pub fn rows() -> Vec<Row> {
     rows.extend(rows_of_payouts());
     rows.extend(rows_of_keys());
     rows.extend(rows_of_prices());
+    // At the end: whoever signs out is not let in any more.
+    rows.extend(rows_of_sessions());
     rows
 }
 
@@ -390,6 +394,20 @@ fn rows_of_workspaces() -> Vec<Row> {
         row(Method::PUT, member, nobody, guarded).gives(400),
         row(Method::DELETE, member, nobody, guarded).gives(404),
         same(Method::GET, "/api/credits/audit", READ),
+    ]
+}
+
+fn rows_of_sessions() -> Vec<Row> {
+    let same = |method, route, access| row(method, route, route, access);
+    vec![
+        same(Method::GET, "/identity/jwks.json", Access::Public),
+        same(
+            Method::POST,
+            "/api/credits/step-up",
+            Access::OwnFactor("tenant:read"),
+        )
+        .gives(201),
+        same(Method::POST, "/api/credits/sign-out", Access::Person),
     ]
 }
 

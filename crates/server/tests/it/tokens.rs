@@ -400,7 +400,7 @@ async fn a_token_is_good_for_its_workspace_and_end_user_only(store: Store) {
     refused(&site, &format!("{}.{rest}", part(&dressed))).await;
     assert_ne!(header, part(&dressed));
     let mut undressed = header_of(&token);
-    undressed["typ"] = json!("dashboard+jwt");
+    undressed["typ"] = json!("at+jwt");
     let (_, rest) = token.split_once('.').unwrap();
     refused(&site, &format!("{}.{rest}", part(&undressed))).await;
 }

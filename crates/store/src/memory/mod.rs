@@ -9,6 +9,7 @@ mod keys;
 mod payouts;
 mod people;
 mod reads;
+mod sessions;
 mod topups;
 mod webhooks;
 
@@ -54,6 +55,7 @@ struct State {
     drift_imports: drifts::Imports,
     invitations: Vec<Invitation>,
     people: people::Table,
+    sessions: sessions::SessionRows,
 }
 
 impl MemoryStore {

@@ -29,6 +29,7 @@ mod payouts;
 mod people;
 mod reads;
 mod retirement;
+mod sessions;
 mod settings;
 mod text;
 mod tokens;
@@ -143,6 +144,10 @@ contract! {
             sessions_end_and_a_reset_is_used_once,
             an_invitation_is_accepted_once,
             invitations_are_bounded_paged_and_replaced;
+        sessions:
+            a_step_up_token_is_found_in_its_workspace_alone,
+            an_ended_session_takes_its_persons_tokens_along,
+            what_is_over_is_pruned;
         retirement:
             who_is_retired_receives_nothing;
         drifts:

@@ -100,11 +100,6 @@ async fn bank(store: Store, two: bool) {
     let board = opened(store).await;
     let mut second = None;
     if two {
-        // Both take the sessions of one identity provider.
-        let data = board.shop.data.with_file_name("data-2");
-        std::fs::create_dir_all(&data).unwrap();
-        let key = "dev-identity.key";
-        std::fs::copy(board.shop.data.join(key), data.join(key)).unwrap();
         second = Some(board.shop.second().await);
         board.set_second(Node::of(second.as_ref().unwrap()));
     }

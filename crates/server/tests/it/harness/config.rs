@@ -61,6 +61,8 @@ drain_secs = 5
 
 [identity]
 invite_first_owner = false
+issuer = "http://turnpike.test/identity"
+audience = "http://turnpike.test/api/credits/dashboard"
 
 [calls]
 sweep_secs = 1

@@ -5,6 +5,7 @@ mod client;
 mod config;
 mod database;
 pub mod hooks;
+pub mod issuer;
 pub mod payments;
 pub mod payouts;
 pub mod people;

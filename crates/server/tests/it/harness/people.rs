@@ -9,6 +9,7 @@ use turnpike_app::tokens::{SEAL_NONCE_BYTES, SigningKey};
 use turnpike_core::access::KeyPepper;
 use turnpike_core::time::Timestamp;
 
+use super::issuer::{SessionKey, ed25519};
 use super::{CHAT, Database, Sender, Site, chat};
 
 /// The path of an end user, or of what lies below.
@@ -63,12 +64,9 @@ impl Forge {
         let insert =
             format!("INSERT INTO signing_keys (kid, created_at, sealed) VALUES ('{kid}', {at}, {sealed})");
         site.database.execute(&insert).await;
-        // PKCS #8 of an Ed25519 seed (RFC 8410, section 7).
-        let mut der = hex::decode("302e020100300506032b657004220420").unwrap();
-        der.extend_from_slice(&seed);
         Self {
             kid: kid.to_owned(),
-            key: EncodingKey::from_ed_der(&der),
+            key: ed25519(&seed),
         }
     }
 
@@ -154,8 +152,8 @@ impl Site {
     pub fn session(&self, subject: &str, changes: &Value) -> String {
         let now = seconds();
         let mut claims = json!({
-            "iss": "turnpike-dev", "aud": "turnpike-dashboard", "sub": subject, "iat": now, "exp": now + 3600,
-            "auth_time": now, "amr": ["pwd", "otp"],
+            "iss": "http://turnpike.test/identity", "aud": "http://turnpike.test/api/credits/dashboard",
+            "sub": subject, "iat": now, "exp": now + 3600, "auth_time": now, "amr": ["pwd", "otp"],
         });
         for (name, value) in changes.as_object().unwrap() {
             if value.is_null() {
@@ -164,12 +162,10 @@ impl Site {
                 claims[name] = value.clone();
             }
         }
-        let key = std::fs::read(self.data.join("dev-identity.key")).unwrap();
-        let header = json!({ "alg": "HS256", "typ": "dashboard+jwt" });
-        let message = format!("{}.{}", part(&header), part(&claims));
-        let key = EncodingKey::from_secret(&key);
-        let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &key, Algorithm::HS256).unwrap();
-        format!("{message}.{signature}")
+        // The key follows from the service's secret.
+        let secret = self.setup.config["server"]["secret_key"].as_str().unwrap();
+        let key = SessionKey::new(KeyPepper::new(secret.as_bytes()).derive("dashboard sessions"));
+        key.sign(&key.header(), &claims)
     }
 
     /// A dashboard session of an owner with a fresh second factor.
