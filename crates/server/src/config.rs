@@ -103,6 +103,7 @@ pub(crate) struct ProcessorConfig {
     pub(crate) secret_key: SecretSource,
     pub(crate) webhook_secret: SecretSource,
     pub(crate) webhook_secret_old: SecretSource,
+    pub(crate) connect_webhook_secret: SecretSource,
     pub(crate) api_base: String,
     pub(crate) fee_mode: FeeMode,
     pub(crate) fee_rate_bps: u32,

@@ -263,6 +263,7 @@ pub(crate) fn processor(config: &Config, pepper: &KeyPepper) -> Result<Processor
                 .ok_or_else(|| wanted("webhook_secret"))?;
             let mut secrets = vec![Secret::from(webhook)];
             secrets.extend(section.webhook_secret_old.read()?.map(Secret::from));
+            secrets.extend(section.connect_webhook_secret.read()?.map(Secret::from));
             let mut settings = StripeSettings::new(Secret::from(key), secrets);
             settings.api_base.clone_from(&section.api_base);
             let stripe =

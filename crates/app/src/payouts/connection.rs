@@ -78,7 +78,7 @@ impl PayoutDesk {
                 Ok(Some(account)) => settings = self.apply_account(tenant, &account).await?,
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::warn!(%tenant, %error, "the processor did not answer about an account")
+                    tracing::warn!(%tenant, %error, "the processor did not answer about an account");
                 }
             }
         }

@@ -31,18 +31,15 @@ pub(crate) struct OperatorPayouts<'a> {
 impl OperatorPayouts<'_> {
     /// A workspace's payouts, newest first, or all that are under way, oldest first.
     pub(crate) async fn list(&self, tenant: Option<TenantId>) -> Result<Value, AppError> {
-        let payouts: Vec<Value> = match tenant {
-            Some(tenant) => {
-                let found = self.store.list_payouts(tenant, None, MOST).await?;
-                found.iter().map(|payout| shown(tenant, payout)).collect()
-            }
-            None => {
-                let found = self.store.list_open_payouts(None, MOST).await?;
-                found
-                    .iter()
-                    .map(|(tenant, payout)| shown(*tenant, payout))
-                    .collect()
-            }
+        let payouts: Vec<Value> = if let Some(tenant) = tenant {
+            let found = self.store.list_payouts(tenant, None, MOST).await?;
+            found.iter().map(|payout| shown(tenant, payout)).collect()
+        } else {
+            let found = self.store.list_open_payouts(None, MOST).await?;
+            found
+                .iter()
+                .map(|(tenant, payout)| shown(*tenant, payout))
+                .collect()
         };
         Ok(json!({ "payouts": payouts }))
     }

@@ -48,9 +48,10 @@ fn available(step: &Step<'_>) -> Result<Micros, Rejection> {
 fn post(step: &mut Step<'_>, payout: &Payout, cause: Cause) -> Result<(), Rejection> {
     let of = |kind| AccountKey::of(step.command.tenant, kind);
     let (margin, payouts) = (of(AccountKind::Margin), of(AccountKind::Payouts));
-    let (debit, credit) = match cause {
-        Cause::Payout => (margin, payouts),
-        _ => (payouts, margin),
+    let (debit, credit) = if cause == Cause::Payout {
+        (margin, payouts)
+    } else {
+        (payouts, margin)
     };
     step.post(Posting {
         debit,

@@ -160,9 +160,10 @@ impl Auditor {
         }
         if matches!(transfer.cause, Cause::Payout | Cause::PayoutReturned) {
             let sums = self.payouts.entry(transfer.reference.clone()).or_default();
-            let sum = match transfer.cause {
-                Cause::Payout => &mut sums.out,
-                _ => &mut sums.back,
+            let sum = if transfer.cause == Cause::Payout {
+                &mut sums.out
+            } else {
+                &mut sums.back
             };
             *sum = sum.saturating_add(amount);
         }

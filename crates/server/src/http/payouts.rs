@@ -77,7 +77,9 @@ async fn list(State(app): AppState, request: Request) -> Answered {
     ))
 }
 
-/// Pays margin out: by the processor where the workspace is connected to it, else to its address on a chain.
+/// Pays margin out.
+///
+/// By the processor where the workspace is connected to it, else to its address on a chain.
 #[utoipa::path(
     post, path = "/api/credits/payouts", tag = "Payouts", params(header_params::RequiredKey),
     request_body = Option<schemas::PayoutBody>,
@@ -124,7 +126,9 @@ async fn cancel(State(app): AppState, Segments(id): Segments<String>, request: R
     Ok(answer(app.service.payouts.cancel(&actor, &id).await?))
 }
 
-/// Makes the workspace an account at the payment processor, and a page on which its owner introduces themselves.
+/// Begins to connect an account at the payment processor.
+///
+/// The account is made once; each request gives another page on which its owner introduces themselves.
 #[utoipa::path(
     post, path = "/api/credits/connect/processor/start", tag = "Payouts",
     request_body = Option<schemas::ConnectBody>,
@@ -146,8 +150,9 @@ async fn status(State(app): AppState, request: Request) -> Answered {
     Ok(answer(app.service.payouts.connection(&actor).await?))
 }
 
-/// Unlinks the account at the payment processor: margin is paid out to the address on a chain again. What is under way
-/// finishes.
+/// Unlinks the account at the payment processor.
+///
+/// Payouts under way finish; later ones go to the address on a chain. Nothing happens when nothing is linked.
 #[utoipa::path(
     post, path = "/api/credits/connect/processor/disconnect", tag = "Payouts",
     responses((status = 200, description = "Nothing is connected", body = schemas::Disconnected), Errors)

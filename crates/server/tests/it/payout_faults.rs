@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::harness::Store;
+use crate::harness::{Setup, Store};
 use crate::harness::payments::Shop;
 use crate::harness::stripe::Fault;
 use crate::on_both_stores;
@@ -107,7 +107,7 @@ async fn a_processor_that_is_away_keeps_a_payout_pending(store: Store) {
 
 // Decisions 10: frozen, no payouts
 async fn nothing_is_sent_for_a_workspace_that_was_frozen_meanwhile(store: Store) {
-    let mut shop = Shop::of(store, |setup| setup.without_fees()).await;
+    let mut shop = Shop::of(store, Setup::without_fees).await;
     shop.earn("5").await;
     shop.connected().await;
     shop.stripe.fail_next(3, Fault::Status(500));
