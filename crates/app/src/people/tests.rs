@@ -6,6 +6,7 @@ use turnpike_store::{Directory as _, MemoryStore};
 use uuid::Uuid;
 
 use super::*;
+use crate::sessions::LocalPeople as _;
 
 const URL: &str = "https://pay.example/";
 const PASSWORD: &str = "a quiet harbour";

@@ -106,11 +106,10 @@ fn operations_mut(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &m
 fn credentials(demand: Demand) -> Option<Vec<SecurityRequirement>> {
     let schemes: &[&str] = match demand {
         Demand::Public | Demand::Signed => return None,
-        Demand::Person => &["dashboard"],
         Demand::Caller => &["secretKey", "endUserToken"],
         Demand::EndUser(_) => &["endUserToken"],
         Demand::Workspace(needs) if needs.keys => &["secretKey", "dashboard"],
-        Demand::Workspace(_) => &["dashboard"],
+        Demand::Person | Demand::Workspace(_) => &["dashboard"],
     };
     let one = |name: &&str| SecurityRequirement::new(*name, Vec::<String>::new());
     Some(schemes.iter().map(one).collect())
