@@ -214,6 +214,10 @@ enum MarkupSource {
 /// call.
 #[derive(Serialize, ToSchema)]
 #[schema(rename_all = "camelCase")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the members that the specification names"
+)]
 struct Explain {
     provider: String,
     endpoint: String,
