@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::harness::people::seconds;
-use crate::harness::{Reply, Sender, Site, Store};
+use crate::harness::{Reply, Sender, Service, Site, Store};
 use crate::on_both_stores;
 
 on_both_stores!(
@@ -239,7 +239,7 @@ async fn signing_out_ends_the_session_and_its_step_up_tokens(store: Store) {
     let out = post(&site, SIGN_OUT, &base).send().await.expect(200);
     assert_eq!(out.json(), json!({ "success": true, "revokedStepUpTokens": 2 }));
     assert_eq!(out.header("cache-control"), Some("no-store"));
-    let clients = std::iter::once(site.client.clone()).chain(second.as_ref().map(|node| node.client()));
+    let clients = std::iter::once(site.client.clone()).chain(second.as_ref().map(Service::client));
     for client in clients {
         let at = |session: &str, method: Method, path: &str| {
             let request = client.request(method, path).bearer(session);
