@@ -179,6 +179,14 @@ impl Actor {
         }
     }
 
+    /// The key it presented, if that is what it presented.
+    pub fn key(&self) -> Option<&ApiKey> {
+        match &self.credential {
+            ActorCredential::Key(key) => Some(key),
+            ActorCredential::Member { .. } | ActorCredential::EndUser(_) => None,
+        }
+    }
+
     /// The end user's token it presented, if that is what it presented.
     pub fn token(&self) -> Option<TokenId> {
         match &self.credential {

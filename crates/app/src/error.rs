@@ -142,6 +142,27 @@ impl AppError {
                 ErrorCode::ValidationError,
                 format!("no automatic top-up: {reason}"),
             ),
+            Rejection::NoPayoutDestination => Self::new(
+                ErrorCode::ValidationError,
+                "there is nowhere to pay out to: set a stablecoin address, or connect the payment processor",
+            ),
+            Rejection::BelowMinimum { min, amount } => Self::new(
+                ErrorCode::BelowMinimum,
+                format!("{amount} USD is below the smallest payout of {min} USD"),
+            )
+            .with("minUsd", min.to_string()),
+            Rejection::NotWholeCents => {
+                Self::invalid("usd", "must be whole cents: the payment processor pays no others")
+            }
+            Rejection::UnknownPayout => Self::new(ErrorCode::NotFound, "there is no such payout"),
+            Rejection::NotCancelable(reason) => Self::new(
+                ErrorCode::ValidationError,
+                format!("the payout cannot be canceled: {reason}"),
+            ),
+            Rejection::ConnectionChanged => {
+                let message = "the connection to the processor was changed meanwhile; try again";
+                Self::new(ErrorCode::ServiceUnavailable, message).retry_after(1)
+            }
             Rejection::UnknownHold
             | Rejection::HoldNotOpen(_)
             | Rejection::Mismatch(_)

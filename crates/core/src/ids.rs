@@ -85,6 +85,10 @@ uuid_id!(
     DeliveryId
 );
 uuid_id!(
+    /// A payout of margin.
+    PayoutId
+);
+uuid_id!(
     /// A day of a provider whose metered and billed cost differ.
     DriftId
 );

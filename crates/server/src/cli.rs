@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use turnpike_core::access::{KeyKind, Role, Scope};
-use turnpike_core::ids::{ExternalUserId, KeyId, TenantId};
+use turnpike_core::ids::{ExternalUserId, KeyId, PayoutId, TenantId};
 use turnpike_core::ledger::event::EventType;
 use turnpike_core::money::Micros;
 use turnpike_core::time::Timestamp;
@@ -62,6 +62,9 @@ pub(crate) enum CommandLine {
     /// Credits.
     #[command(subcommand)]
     Credits(CreditsCommand),
+    /// Payouts of margin: to addresses on chains the operator sends them.
+    #[command(subcommand)]
+    Payout(PayoutCommand),
     /// Model prices.
     #[command(subcommand)]
     Prices(PricesCommand),
@@ -160,6 +163,21 @@ pub(crate) enum MemberCommand {
         #[arg(long)]
         tenant: TenantId,
     },
+    /// Make an invitation; its link is printed once.
+    Invite {
+        #[arg(long)]
+        tenant: TenantId,
+        /// owner, admin, developer, billing or viewer.
+        #[arg(long, value_parser = role)]
+        role: Role,
+    },
+    /// Built-in identity: print a link with which a person chooses password and second factor anew, and sign the person
+    /// out.
+    Reset {
+        /// What the person signs in with.
+        #[arg(long)]
+        login: String,
+    },
     /// Remove a member.
     Remove {
         #[arg(long)]
@@ -213,6 +231,42 @@ pub(crate) enum CreditsCommand {
         /// Decimal amount of dollars.
         #[arg(long, value_parser = usd)]
         usd: Micros,
+        /// Why.
+        #[arg(long)]
+        reason: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PayoutCommand {
+    /// List what is under way, oldest first; with a workspace all of its payouts, newest first.
+    List {
+        #[arg(long)]
+        tenant: Option<TenantId>,
+    },
+    /// Say that a payout is being sent, so that it cannot be canceled any more.
+    Begin {
+        #[arg(long)]
+        tenant: TenantId,
+        /// Which.
+        id: PayoutId,
+    },
+    /// Say that a payout was sent.
+    Settle {
+        #[arg(long)]
+        tenant: TenantId,
+        /// Which.
+        id: PayoutId,
+        /// What it is called there, such as the hash of its transaction.
+        #[arg(long, value_name = "TX")]
+        reference: String,
+    },
+    /// Say that a payout was not sent; its margin is given back.
+    Fail {
+        #[arg(long)]
+        tenant: TenantId,
+        /// Which.
+        id: PayoutId,
         /// Why.
         #[arg(long)]
         reason: String,

@@ -103,6 +103,7 @@ pub(crate) struct ProcessorConfig {
     pub(crate) secret_key: SecretSource,
     pub(crate) webhook_secret: SecretSource,
     pub(crate) webhook_secret_old: SecretSource,
+    pub(crate) connect_webhook_secret: SecretSource,
     pub(crate) api_base: String,
     pub(crate) fee_mode: FeeMode,
     pub(crate) fee_rate_bps: u32,
@@ -111,6 +112,7 @@ pub(crate) struct ProcessorConfig {
     pub(crate) max_usd: Micros,
     pub(crate) bonus_tiers: Vec<BonusTierConfig>,
     pub(crate) session_minutes: i64,
+    pub(crate) payout_min_usd: Micros,
     pub(crate) sweep_secs: u64,
     pub(crate) sweep_after_secs: i64,
     pub(crate) auto_pause_minutes: i64,
@@ -407,6 +409,9 @@ impl Config {
         }
         if !(10..=3600).contains(&self.tokens.publish_lead_secs) || self.tokens.rotate_days < 0 {
             return wrong("tokens.publish_lead_secs must be 10 to 3600, rotate_days 0 or more");
+        }
+        if self.processor.payout_min_usd <= Micros::ZERO {
+            return wrong("processor.payout_min_usd must be more than 0");
         }
         self.identity.validate()?;
         self.processor.quote_rules()?;

@@ -32,6 +32,7 @@ pub(crate) enum IdentityMode {
 #[serde(deny_unknown_fields)]
 pub(crate) struct IdentityConfig {
     pub(crate) mode: IdentityMode,
+    pub(crate) invite_first_owner: bool,
     pub(crate) issuer: String,
     pub(crate) audience: String,
     pub(crate) algorithms: Vec<String>,

@@ -71,6 +71,13 @@ pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) -> O
             }
             Ok(())
         });
+        spawn(app, stop, reconcile, |app| async move {
+            let swept = app.service.payouts.sweep().await?;
+            if swept.open > 0 {
+                tracing::warn!(swept.asked, swept.open, "some payouts are still under way");
+            }
+            Ok(())
+        });
         let measure = Duration::from_secs(app.service.config.drift.interval_secs.max(1));
         spawn(app, stop, measure, |app| async move {
             app.service.drift.reconcile().await.map(drop)

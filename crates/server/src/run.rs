@@ -68,6 +68,14 @@ pub(crate) async fn start(mut config: Config, data: &Path, roles: Roles) -> Resu
     Ok(Started { app, listener, roles })
 }
 
+/// The link with which the first owner joins, while nobody has joined yet and the configuration wants one.
+pub(crate) async fn first_start(app: &App) -> Result<Option<String>, SetupError> {
+    if !app.service.config.identity.invite_first_owner {
+        return Ok(None);
+    }
+    Ok(app.service.people.first_start().await?)
+}
+
 /// Runs until SIGTERM or SIGINT, then drains.
 pub(crate) async fn run(started: Started, data: &Path) -> Result<(), SetupError> {
     let Started { app, listener, roles } = started;

@@ -10,6 +10,7 @@ use turnpike_app::admin::AdminDesk;
 use turnpike_app::audit::AuditReader;
 use turnpike_app::auth::LimitKey;
 use turnpike_app::limits::RateLimits;
+use turnpike_app::payouts::{PayoutDesk, PayoutRules};
 use turnpike_app::providers::{ModelEntry, ProviderEntry, Shelf, ToolEntry};
 use turnpike_app::reads::Reader;
 use turnpike_app::sessions::{SessionDesk, SessionSigner};
@@ -17,7 +18,8 @@ use turnpike_app::tokens::{KeyVault, VaultSettings};
 use turnpike_app::topups::{TopupDesk, TopupSettings};
 use turnpike_app::webhooks::{Dispatcher, SecretBox, WebhookDesk, WebhookParts};
 use turnpike_app::{
-    AppSettings, Authenticator, CallDesk, DriftDesk, EndUserDesk, Engine, Environment, WorkspaceDesk,
+    AppSettings, Authenticator, CallDesk, CatalogueDesk, DriftDesk, EndUserDesk, Engine, Environment,
+    KeyDesk, KeyIssuer, PeopleDesk, PricingDesk, SettingsDesk, WorkspaceDesk,
 };
 use turnpike_core::access::KeyPepper;
 use turnpike_store::{PostgresOptions, PostgresStore, PriceRow, SqliteOptions, SqliteStore, Store};
@@ -27,7 +29,7 @@ use turnpike_upstream::{BoundedResolver, Provider, ProviderSettings, Secret};
 
 use crate::clock::SystemEnvironment;
 use crate::config::{Config, ConfigError, ModelConfig, ProcessorKind, ProviderConfig, StoreConfig};
-use crate::identity::Identity;
+use crate::identity::{Identity, IdentityMode};
 
 /// Why the service cannot be put together.
 #[derive(Debug, thiserror::Error)]
@@ -71,12 +73,19 @@ pub(crate) struct Service {
     pub(crate) reader: Reader,
     pub(crate) end_users: EndUserDesk,
     pub(crate) admin: AdminDesk,
+    /// The built-in identity, and invitations whoever signs people in.
+    pub(crate) people: Arc<PeopleDesk>,
+    pub(crate) keys: KeyDesk,
+    pub(crate) settings: Arc<SettingsDesk>,
+    pub(crate) catalogue: CatalogueDesk,
+    pub(crate) pricing: PricingDesk,
     pub(crate) workspaces: WorkspaceDesk,
     pub(crate) audit: AuditReader,
     pub(crate) authenticator: Authenticator,
     pub(crate) limits: RateLimits<LimitKey>,
     pub(crate) vault: Arc<KeyVault>,
     pub(crate) topups: TopupDesk,
+    pub(crate) payouts: Arc<PayoutDesk>,
     pub(crate) webhooks: WebhookDesk,
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) drift: Arc<DriftDesk>,
@@ -124,15 +133,40 @@ impl Service {
             brand.clone(),
             verifier,
         );
+        let people = people(&config, &pepper, store.clone(), environment.clone())?;
+        let sessions = if signer.is_some() {
+            sessions.of_people(people.clone())
+        } else {
+            sessions
+        };
         let (processor, builtin) = processor(&config, &pepper)?;
+        let public_url = config.server.public_url.trim_end_matches('/');
+        let sweep_after_ms = config.processor.sweep_after_secs.saturating_mul(1000);
+        let payout_rules = PayoutRules {
+            public_url: public_url.to_owned(),
+            min: config.processor.payout_min_usd,
+            sweep_after_ms,
+        };
+        let payouts = Arc::new(PayoutDesk::new(
+            store.clone(),
+            environment.clone(),
+            processor.clone(),
+            payout_rules,
+        ));
         let topup_settings = TopupSettings {
-            public_url: config.server.public_url.trim_end_matches('/').to_owned(),
+            public_url: public_url.to_owned(),
             rules: config.processor.quote_rules()?,
             session_ms: config.processor.session_minutes.saturating_mul(60_000),
-            sweep_after_ms: config.processor.sweep_after_secs.saturating_mul(1000),
+            sweep_after_ms,
             auto_pause_ms: config.processor.auto_pause_minutes.saturating_mul(60_000),
         };
-        let topups = TopupDesk::new(store.clone(), environment.clone(), processor, topup_settings);
+        let topups = TopupDesk::new(
+            store.clone(),
+            environment.clone(),
+            processor,
+            topup_settings,
+            payouts.clone(),
+        );
         let vault = vault(&config, &pepper, store.clone(), environment.clone());
         vault.refresh().await?;
         let webhooks = Arc::new(webhook_parts(
@@ -143,6 +177,8 @@ impl Service {
         )?);
         let drift = drift_desk(&config, store.clone(), environment.clone());
         let mints = config.limits.token_mints_per_minute;
+        let settings_desk = Arc::new(SettingsDesk::new(store.clone(), environment.clone()));
+        let issuer = KeyIssuer::new(store.clone(), environment.clone(), pepper.clone(), brand.clone());
         let engine = Arc::new(Engine::new(store.clone(), environment.clone(), settings));
         Ok(Self {
             desk: CallDesk::new(engine.clone(), shelf.clone()),
@@ -153,15 +189,21 @@ impl Service {
             admin: AdminDesk::new(
                 store.clone(),
                 environment.clone(),
-                pepper.clone(),
-                brand.clone(),
+                issuer.clone(),
                 vault.clone(),
                 drift.clone(),
+                people.clone(),
             ),
+            people,
+            keys: KeyDesk::new(store.clone(), environment.clone(), issuer, shelf.clone()),
+            catalogue: CatalogueDesk::new(settings_desk.clone(), shelf.clone()),
+            pricing: PricingDesk::new(store.clone(), settings_desk.clone(), shelf.clone()),
+            settings: settings_desk,
             drift,
             authenticator: Authenticator::new(store.clone(), pepper, brand, vault.clone()),
             vault,
             topups,
+            payouts,
             webhooks: WebhookDesk::new(webhooks.clone()),
             dispatcher: Arc::new(Dispatcher::new(webhooks)),
             builtin,
@@ -221,6 +263,7 @@ pub(crate) fn processor(config: &Config, pepper: &KeyPepper) -> Result<Processor
                 .ok_or_else(|| wanted("webhook_secret"))?;
             let mut secrets = vec![Secret::from(webhook)];
             secrets.extend(section.webhook_secret_old.read()?.map(Secret::from));
+            secrets.extend(section.connect_webhook_secret.read()?.map(Secret::from));
             let mut settings = StripeSettings::new(Secret::from(key), secrets);
             settings.api_base.clone_from(&section.api_base);
             let stripe =
@@ -287,6 +330,24 @@ pub(crate) fn drift_desk(
     environment: Arc<dyn Environment>,
 ) -> Arc<DriftDesk> {
     Arc::new(DriftDesk::new(store, environment, config.drift.threshold()))
+}
+
+/// The built-in identity; with another identity provider it has no pages.
+pub(crate) fn people(
+    config: &Config,
+    pepper: &KeyPepper,
+    store: Arc<dyn Store>,
+    environment: Arc<dyn Environment>,
+) -> Result<Arc<PeopleDesk>, SetupError> {
+    let server = &config.server;
+    let public_url = if server.public_url.is_empty() {
+        format!("http://{}", server.listen)
+    } else {
+        server.public_url.clone()
+    };
+    let pages = matches!(config.identity.mode, IdentityMode::Builtin).then_some(&*public_url);
+    let desk = PeopleDesk::new(store, environment, pepper.clone(), pages)?;
+    Ok(Arc::new(desk))
 }
 
 /// Opens the configured store.

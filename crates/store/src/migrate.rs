@@ -32,6 +32,9 @@ pub(crate) const SQLITE: &[Migration] = migrations!("sqlite":
     4 "0004_usage_drift",
     5 "0005_audit_chain",
     6 "0006_step_up",
+    7 "0007_people",
+    8 "0008_payouts",
+    9 "0009_keys",
 );
 pub(crate) const POSTGRES: &[Migration] = migrations!("postgres":
     1 "0001_foundation",
@@ -40,6 +43,9 @@ pub(crate) const POSTGRES: &[Migration] = migrations!("postgres":
     4 "0004_usage_drift",
     5 "0005_audit_chain",
     6 "0006_step_up",
+    7 "0007_people",
+    8 "0008_payouts",
+    9 "0009_keys",
 );
 
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)";

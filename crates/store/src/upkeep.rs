@@ -7,6 +7,7 @@ use turnpike_core::ledger::audit::{AuditReport, Auditor};
 
 use crate::audit_log::{self, audit_in_order};
 use crate::error::StoreError;
+use crate::payouts::payouts_in_order;
 use crate::rows::{self, ACCOUNT_COLUMNS, TENANT_HEAD_COLUMNS, tenant_params};
 use crate::sql::{Row, Sql, Statement};
 use crate::statements::{calls_in_order, transfers_in_order};
@@ -38,6 +39,7 @@ pub(crate) trait SharedUpkeep: Sql {
             transfers_in_order(tenant),
             calls_in_order(tenant),
             topups_in_order(tenant),
+            payouts_in_order(tenant),
             of_tenant(
                 &format!("kind, owner, {ACCOUNT_COLUMNS}"),
                 "accounts",
@@ -55,12 +57,13 @@ pub(crate) trait SharedUpkeep: Sql {
                 0 => auditor.transfer(&rows::transfer(&row)?),
                 1 => auditor.hold(tenant, &rows::hold(&row)?.1),
                 2 => auditor.topup(tenant, &rows::document(&row, 0)?),
-                3 => {
+                3 => auditor.payout(&rows::document(&row, 0)?),
+                4 => {
                     let key = rows::account_key(tenant, row.small(0)?, row.text(1)?)?;
                     auditor.account(&key, &rows::account(&row, 2)?);
                 }
-                4 => auditor.event(row.int(0)?),
-                5 => {
+                5 => auditor.event(row.int(0)?),
+                6 => {
                     let record = audit_log::record(&row)?;
                     auditor.audit_line(&record.line(tenant), &record.hash);
                 }

@@ -348,7 +348,11 @@ async fn what_stripe_does_not_know_is_none_and_no_id_is_no_request() {
     assert_eq!(processor.find_payment("pi_none").await, Ok(None));
     assert_eq!(processor.find_refund("re_none").await, Ok(None));
     assert_eq!(processor.find_dispute("du_none").await, Ok(None));
-    assert_eq!(processor.find_account("acct_none").await, Ok(None));
+    let gone = processor.find_account("acct_none").await.unwrap().unwrap();
+    assert_eq!(
+        (gone.is_payable(), gone.disabled_reason.as_deref()),
+        (false, Some("no_such_account"))
+    );
     let before = stripe.requests().len();
     assert_eq!(
         refused_code(processor.find_refund("../accounts").await),

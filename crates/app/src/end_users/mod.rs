@@ -33,7 +33,6 @@ const MAX_SEARCH: usize = 200;
 const MAX_REFERENCE: usize = 200;
 /// Longest reason for a freeze.
 const MAX_REASON: usize = 500;
-/// Where the changes of this desk come from, in the audit log.
 
 /// The use cases of end users.
 pub struct EndUserDesk {

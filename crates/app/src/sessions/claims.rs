@@ -34,6 +34,8 @@ pub struct Session {
     pub issuer: String,
     /// The person.
     pub subject: String,
+    /// When it was signed, in seconds since the epoch.
+    pub issued_at: i64,
     /// When the person authenticated, in seconds since the epoch.
     pub auth_time: Option<i64>,
     /// Whether a second factor was among the methods.
@@ -99,7 +101,8 @@ impl Session {
             let claim = claims.get(name).map(Value::as_i64);
             claim.map(|value| value.ok_or(Refusal::Invalid(name))).transpose()
         };
-        if whole("iat")?.ok_or(Refusal::Invalid("iat"))? > latest {
+        let issued_at = whole("iat")?.ok_or(Refusal::Invalid("iat"))?;
+        if issued_at > latest {
             return Err(Refusal::Invalid("iat is to come"));
         }
         if whole("nbf")?.is_some_and(|from| from > latest) {
@@ -114,6 +117,7 @@ impl Session {
         Ok(Self {
             issuer: issuer.to_owned(),
             subject: subject.to_owned(),
+            issued_at,
             auth_time: claims
                 .get("auth_time")
                 .and_then(Value::as_i64)

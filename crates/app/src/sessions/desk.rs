@@ -23,14 +23,24 @@ const KEPT_MS: i64 = 3_600_000;
 /// Longest one-time code that is looked at.
 const MAX_CODE_CHARS: usize = 64;
 
-/// Checks one-time codes: the built-in identity's, since other providers ask for theirs on their own pages.
+/// The people who sign in at this service; another provider keeps its own.
 #[async_trait]
-pub trait SecondFactor: Send + Sync {
-    /// Takes `code` from `subject`, once.
+pub trait LocalPeople: Send + Sync {
+    /// Takes a one-time `code` from `subject`, once.
     ///
     /// # Errors
-    /// `STEP_UP_REQUIRED` for a code that is wrong or was used, `RATE_LIMITED`.
-    async fn take(&self, subject: &str, code: &str, now: Timestamp) -> Result<(), AppError>;
+    /// `VALIDATION_ERROR` for a code that is wrong or was used, `RATE_LIMITED`.
+    async fn take_code(&self, subject: &str, code: &str, now: Timestamp) -> Result<(), AppError>;
+    /// Whether a session of `subject` that was signed at `issued_at`, in seconds, still counts.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    async fn is_current(&self, subject: &str, issued_at: i64) -> Result<bool, AppError>;
+    /// Ends every session of `subject`.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    async fn end_sessions(&self, subject: &str) -> Result<(), AppError>;
 }
 
 /// Authenticates people and raises their sessions.
@@ -40,7 +50,7 @@ pub struct SessionDesk {
     pepper: KeyPepper,
     brand: Arc<str>,
     verifier: SessionVerifier,
-    second_factor: Option<Arc<dyn SecondFactor>>,
+    people: Option<Arc<dyn LocalPeople>>,
 }
 
 impl SessionDesk {
@@ -58,15 +68,15 @@ impl SessionDesk {
             pepper,
             brand,
             verifier,
-            second_factor: None,
+            people: None,
         }
     }
 
-    /// The same, which takes one-time codes.
+    /// The same for `people` of this service.
     #[must_use]
-    pub fn with_second_factor(self, second_factor: Arc<dyn SecondFactor>) -> Self {
+    pub fn of_people(self, people: Arc<dyn LocalPeople>) -> Self {
         Self {
-            second_factor: Some(second_factor),
+            people: Some(people),
             ..self
         }
     }
@@ -82,7 +92,11 @@ impl SessionDesk {
     /// As [`SessionVerifier::verify`]; `CREDENTIAL_REVOKED`.
     pub async fn authenticate(&self, bearer: &str) -> Result<Session, AppError> {
         let session = self.verifier.verify(bearer, self.environment.now()).await?;
-        if self.store.is_session_ended(&self.hash(&session)).await? {
+        let current = match &self.people {
+            Some(people) => people.is_current(&session.subject, session.issued_at).await?,
+            None => true,
+        };
+        if !current || self.store.is_session_ended(&self.hash(&session)).await? {
             return Err(AppError::new(
                 ErrorCode::CredentialRevoked,
                 "the session was ended by signing out",
@@ -104,7 +118,7 @@ impl SessionDesk {
         let code = fields.words("code", 1..=MAX_CODE_CHARS)?;
         let now = self.environment.now();
         let longest = now.plus_millis(self.verifier.factors().max_age_secs.saturating_mul(1000));
-        let expires_at = match (&code, &self.second_factor) {
+        let expires_at = match (&code, &self.people) {
             (None, _) => session
                 .fresh_until(now)
                 .map(|until| until.min(longest))
@@ -114,8 +128,8 @@ impl SessionDesk {
                 let message = "is not taken here: show the second factor at the identity provider";
                 return Err(AppError::invalid("code", message));
             }
-            (Some(code), Some(factor)) => {
-                factor.take(&session.subject, code, now).await?;
+            (Some(code), Some(people)) => {
+                people.take_code(&session.subject, code, now).await?;
                 longest
             }
         };
@@ -181,7 +195,8 @@ impl SessionDesk {
         if works { Ok(()) } else { Err(step_up_required()) }
     }
 
-    /// Ends `session` and revokes every step-up token of its person.
+    /// Ends `session` and revokes every step-up token of its person; one of this service's people is signed out
+    /// everywhere.
     ///
     /// # Errors
     /// What is wrong with the body `raw`, which has no members.
@@ -195,6 +210,9 @@ impl SessionDesk {
             expires_at: session.expires_at,
         };
         let revoked = self.store.end_session(&ended).await?;
+        if let Some(people) = &self.people {
+            people.end_sessions(&session.subject).await?;
+        }
         Ok(json!({ "success": true, "revokedStepUpTokens": revoked }))
     }
 

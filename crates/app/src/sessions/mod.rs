@@ -15,7 +15,7 @@ mod tests;
 mod verifier;
 
 pub use claims::{FactorRules, SECOND_FACTORS, Session};
-pub use desk::{SecondFactor, SessionDesk};
+pub use desk::{LocalPeople, SessionDesk};
 pub use jws::{MAX_TOKEN_BYTES, SESSION_TYPE};
 pub use keys::parse_algorithm;
 pub use provider::ProviderKeys;

@@ -56,6 +56,9 @@ impl TopupDesk {
 
     async fn apply_event(&self, event: &ProcessorEvent) -> Result<Handled, AppError> {
         let found = match &event.report {
+            Report::Account(_) | Report::Reversal(_) if self.wrong_mode(event.livemode).is_some() => None,
+            Report::Account(report) => return self.payouts.take_account(report).await,
+            Report::Reversal(report) => return self.payouts.take_reversal(report).await,
             Report::Nothing => None,
             Report::Payment(report) => self.find_paid(report).await?,
             Report::Refund(report) => self.find_by_payment(&report.payment, &report.refund).await?,
@@ -73,7 +76,7 @@ impl TopupDesk {
         };
         let id: Arc<str> = event.id.as_str().into();
         match &event.report {
-            Report::Nothing => {}
+            Report::Nothing | Report::Account(_) | Report::Reversal(_) => {}
             Report::Payment(report) => {
                 let wrong_mode = self.wrong_mode(event.livemode);
                 self.apply_payment(tenant, &topup, report, Some(id), wrong_mode)

@@ -7,8 +7,8 @@ mod auto;
 mod events;
 mod refunds;
 mod request;
-mod sweep;
-mod urls;
+pub(crate) mod sweep;
+pub(crate) mod urls;
 mod view;
 
 use std::sync::Arc;
@@ -36,6 +36,8 @@ use crate::auth::Actor;
 use crate::context;
 use crate::environment::Environment;
 use crate::error::AppError;
+use crate::payouts::PayoutDesk;
+use crate::schedule::Schedule;
 use crate::tokens::TokenScope;
 
 /// What the desk is told by the configuration.
@@ -59,7 +61,8 @@ pub struct TopupDesk {
     environment: Arc<dyn Environment>,
     processor: Option<Arc<dyn Processor>>,
     settings: TopupSettings,
-    schedule: sweep::Schedule,
+    schedule: Schedule<TopupId>,
+    payouts: Arc<PayoutDesk>,
 }
 
 /// What comes with a request beside its body.
@@ -74,7 +77,7 @@ pub struct Repeatable {
 }
 
 impl Repeatable {
-    fn claim(&self, tenant: TenantId, payer: &Payer) -> Option<NewClaim> {
+    pub(crate) fn claim(&self, tenant: TenantId, payer: &Payer) -> Option<NewClaim> {
         let key = self.key.clone()?;
         Some(context::claim(tenant, payer, &self.route, &self.raw, key))
     }
@@ -103,19 +106,21 @@ fn no_such_session() -> AppError {
 }
 
 impl TopupDesk {
-    /// A desk over `store`, whose pages `processor` makes.
+    /// A desk over `store`, whose pages `processor` makes; what that tells of payouts is for `payouts`.
     pub fn new(
         store: Arc<dyn Store>,
         environment: Arc<dyn Environment>,
         processor: Option<Arc<dyn Processor>>,
         settings: TopupSettings,
+        payouts: Arc<PayoutDesk>,
     ) -> Self {
         Self {
             store,
             environment,
             processor,
             settings,
-            schedule: sweep::Schedule::default(),
+            schedule: Schedule::default(),
+            payouts,
         }
     }
 

@@ -1,13 +1,11 @@
 //! Reconciliation: asks the processor about everything that is not settled, so that a lost event loses nothing.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use turnpike_core::ids::{TenantId, TopupId};
 use turnpike_core::ledger::Action;
 use turnpike_core::ledger::command::{PaymentState, TopupReport};
 use turnpike_core::ledger::topup::{DisputeState, RefundState, Topup, TopupSource, TopupState};
-use turnpike_core::time::Timestamp;
 use turnpike_store::SubmitError;
 use turnpike_upstream::processor::{Processor, ProcessorError};
 
@@ -17,40 +15,12 @@ use crate::error::AppError;
 /// Top-ups read at once.
 const PAGE: u32 = 100;
 /// A processor forgets idempotency keys after a day: an attempt is not repeated after this.
-pub(super) const REPEATABLE_MS: i64 = 23 * 3_600_000;
+pub(crate) const REPEATABLE_MS: i64 = 23 * 3_600_000;
 /// How long after its end an unpaid page is waited for before it counts as expired.
 const EXPIRY_GRACE_MS: i64 = 60_000;
 
 /// After so many unanswered questions a sweep gives up.
-const MAX_FAILURES_IN_A_ROW: u64 = 3;
-/// Longest time between two looks at the same top-up.
-const MAX_PAUSE_MS: i64 = 15 * 60_000;
-/// Shortest time between two looks at the same top-up.
-const MIN_PAUSE_MS: i64 = 1000;
-
-/// When each top-up is looked at next: the older it is, the more rarely.
-#[derive(Default)]
-pub(super) struct Schedule(Mutex<HashMap<TopupId, Timestamp>>);
-
-impl Schedule {
-    /// Whether a top-up of `age` may be looked at now; if so, it is not due again for a quarter of its age.
-    fn is_due(&self, topup: TopupId, now: Timestamp, age: i64) -> bool {
-        let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if next.get(&topup).is_some_and(|at| now < *at) {
-            return false;
-        }
-        let pause = age.div_euclid(4).clamp(MIN_PAUSE_MS, MAX_PAUSE_MS);
-        next.insert(topup, now.plus_millis(pause));
-        true
-    }
-
-    /// Forgets what has been due for a while: it is settled.
-    fn tidy(&self, now: Timestamp) {
-        let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        next.retain(|_, at| now.since(*at) < MAX_PAUSE_MS);
-    }
-}
-
+pub(crate) const MAX_FAILURES_IN_A_ROW: u64 = 3;
 /// What a sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TopupSweep {

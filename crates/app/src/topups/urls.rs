@@ -16,7 +16,7 @@ const PLACEHOLDER: &str = "{CHECKOUT_SESSION_ID}";
 ///
 /// # Errors
 /// `VALIDATION_ERROR`.
-pub(super) fn checked(
+pub(crate) fn checked(
     name: &str,
     text: Option<&str>,
     session: &str,

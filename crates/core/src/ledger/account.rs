@@ -87,6 +87,8 @@ coded_enum! {
         Receivable = 7 "receivable",
         /// What the operator lost: work of a provider that nobody pays for.
         OperatorLoss = 8 "operator_loss",
+        /// Clearing with the tenant: margin that was paid out, or is on its way.
+        Payouts = 9 "payouts",
     }
 }
 

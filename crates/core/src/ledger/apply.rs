@@ -18,7 +18,7 @@ use super::policy::EndUser;
 use super::rejection::Rejection;
 use super::token::EndUserToken;
 use super::transfer::{Cause, Transfer};
-use super::{apply_call, apply_dispute, apply_drift, apply_refund, apply_topup, apply_user};
+use super::{apply_call, apply_dispute, apply_drift, apply_payout, apply_refund, apply_topup, apply_user};
 use crate::ids::{CallId, EventId, ExternalUserId, TokenId, TransferId, audit_id};
 use crate::money::Micros;
 
@@ -34,6 +34,7 @@ pub fn apply(books: &mut Books, command: &Command) -> Result<Outcome, Rejection>
             transfers: 0,
             events: 0,
             before: None,
+            after: None,
         };
         let outcome = match &command.action {
             Action::Grant(grant) => step.grant(grant),
@@ -58,6 +59,10 @@ pub fn apply(books: &mut Books, command: &Command) -> Result<Outcome, Rejection>
             Action::SetFrozen(frozen) => apply_user::set_frozen(&mut step, frozen),
             Action::Retire(retire) => apply_user::retire(&mut step, retire),
             Action::DriftReport(report) => apply_drift::report(&mut step, report),
+            Action::OpenPayout(new) => apply_payout::open(&mut step, new),
+            Action::ReportPayout(report) => apply_payout::report(&mut step, report),
+            Action::CancelPayout(payout) => apply_payout::cancel(&mut step, *payout),
+            Action::ChangePayouts(change) => apply_payout::change(&mut step, change),
         }?;
         step.write_note(&outcome)?;
         Ok(outcome)
@@ -83,6 +88,8 @@ pub(super) struct Step<'a> {
     events: u32,
     /// The thing before the command, for the audit row.
     pub(super) before: Option<std::sync::Arc<str>>,
+    /// The thing afterwards.
+    pub(super) after: Option<std::sync::Arc<str>>,
 }
 
 impl Step<'_> {
@@ -141,11 +148,14 @@ impl Step<'_> {
                 | Outcome::Revoked(0)
                 | Outcome::Frozen(false)
                 | Outcome::Retired { already: true, .. }
+                | Outcome::Payout { changed: false, .. }
+                | Outcome::PayoutSettings { changed: false, .. }
         ) {
             return Ok(());
         }
         let mut note = AuditNote::clone(note);
         note.before = note.before.or(self.before.take());
+        note.after = note.after.or(self.after.take());
         let mut head = self.tenant()?;
         head.audit_seq = head.audit_seq.checked_add(1).ok_or(Rejection::Overflow)?;
         let mut entry = AuditEntry {

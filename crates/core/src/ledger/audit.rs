@@ -4,11 +4,13 @@
 //! that books of any length can be checked.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::account::{Account, AccountKey};
 use super::audit_log::AuditLine;
 use super::books::TenantHead;
 use super::hold::{Hold, HoldState};
+use super::payout::Payout;
 use super::topup::Topup;
 use super::transfer::{Cause, GENESIS, Transfer};
 use crate::ids::CallId;
@@ -24,6 +26,7 @@ pub struct Auditor {
     held: BTreeMap<AccountKey, i128>,
     open_calls: BTreeMap<AccountKey, i64>,
     calls: BTreeMap<CallId, CallSum>,
+    payouts: BTreeMap<Arc<str>, PayoutSum>,
     chain: [u8; 32],
     next_transfer: i64,
     next_event: i64,
@@ -38,6 +41,12 @@ struct CallSum {
     charged: i128,
     refunded: i128,
     loss: i128,
+}
+
+#[derive(Debug, Default)]
+struct PayoutSum {
+    out: i128,
+    back: i128,
 }
 
 /// How much was checked.
@@ -55,6 +64,8 @@ pub struct AuditCounts {
     pub events: u64,
     /// Top-ups.
     pub topups: u64,
+    /// Payouts.
+    pub payouts: u64,
     /// Rows of the audit log.
     pub audit_rows: u64,
 }
@@ -82,6 +93,7 @@ impl Auditor {
             held: BTreeMap::new(),
             open_calls: BTreeMap::new(),
             calls: BTreeMap::new(),
+            payouts: BTreeMap::new(),
             chain: GENESIS,
             next_transfer: 1,
             next_event: 1,
@@ -94,6 +106,7 @@ impl Auditor {
                 open_holds: 0,
                 events: 0,
                 topups: 0,
+                payouts: 0,
                 audit_rows: 0,
             },
             findings: Vec::new(),
@@ -145,6 +158,15 @@ impl Auditor {
                 self.find(format!("transfer {}: {account} is overdrawn", transfer.seq));
             }
         }
+        if matches!(transfer.cause, Cause::Payout | Cause::PayoutReturned) {
+            let sums = self.payouts.entry(transfer.reference.clone()).or_default();
+            let sum = if transfer.cause == Cause::Payout {
+                &mut sums.out
+            } else {
+                &mut sums.back
+            };
+            *sum = sum.saturating_add(amount);
+        }
         if let Some(call) = transfer.call {
             let sums = self.calls.entry(call).or_default();
             let sum = match transfer.cause {
@@ -162,7 +184,9 @@ impl Auditor {
                 | Cause::BonusClawback
                 | Cause::FeeRefund
                 | Cause::Shortfall
-                | Cause::Reversal => return,
+                | Cause::Reversal
+                | Cause::Payout
+                | Cause::PayoutReturned => return,
             };
             *sum = sum.saturating_add(amount);
         }
@@ -222,6 +246,21 @@ impl Auditor {
         });
         if !within {
             self.find(format!("top-up {}: more is given back than was paid", topup.id));
+        }
+    }
+
+    /// A payout, in any order, after all transfers: it took its amount once, and gave it back once or never.
+    pub fn payout(&mut self, payout: &Payout) {
+        self.counts.payouts = self.counts.payouts.saturating_add(1);
+        let sums = self.payouts.remove(payout.id.to_string().as_str());
+        let sums = sums.unwrap_or_default();
+        let amount = i128::from(payout.amount.get());
+        let back = if payout.state.is_returned() { amount } else { 0 };
+        if (sums.out, sums.back) != (amount, back) {
+            self.find(format!(
+                "payout {} of {} is {}: its entries took {} and gave back {} µUSD",
+                payout.id, payout.amount, payout.state, sums.out, sums.back
+            ));
         }
     }
 
@@ -317,6 +356,9 @@ impl Auditor {
         }
         for (key, count) in std::mem::take(&mut self.open_calls) {
             self.find(format!("account {key} has {count} unfinished calls and no row"));
+        }
+        for payout in std::mem::take(&mut self.payouts).into_keys() {
+            self.find(format!("payout {payout} has entries and no record"));
         }
         for call in std::mem::take(&mut self.calls).into_keys() {
             self.find(format!("call {call} has entries and no record"));

@@ -14,11 +14,12 @@ use super::command::{AuditEntry, Drift, StoredOutcome};
 use super::drift::{DriftKey, DriftWindow};
 use super::event::Event;
 use super::hold::{Claim, ClaimKey, Hold, LoopCount, LoopKey};
+use super::payout::{Payout, PayoutSettings};
 use super::policy::EndUser;
 use super::token::EndUserToken;
 use super::topup::{AutoTopup, Topup};
 use super::transfer::{GENESIS, Transfer};
-use crate::ids::{CallId, ExternalUserId, TenantId, TokenId, TopupId};
+use crate::ids::{CallId, ExternalUserId, PayoutId, TenantId, TokenId, TopupId};
 use crate::money::{CreditsPerDollar, Micros};
 
 /// A workspace as the ledger knows it: its state, and the heads of its chain and of its event sequence.
@@ -63,7 +64,8 @@ impl LowBalance {
             | AccountKind::Bonus
             | AccountKind::Fees
             | AccountKind::Receivable
-            | AccountKind::OperatorLoss => None,
+            | AccountKind::OperatorLoss
+            | AccountKind::Payouts => None,
         }
     }
 }
@@ -248,6 +250,10 @@ pub struct Books {
     pub tokens: Table<(TenantId, TokenId), EndUserToken>,
     /// Windows of usage drift.
     pub drift_windows: Table<DriftKey, DriftWindow>,
+    /// Payouts.
+    pub payouts: Table<(TenantId, PayoutId), Payout>,
+    /// Where workspaces are paid out to.
+    pub payout_settings: Table<TenantId, PayoutSettings>,
     /// Transfers to append.
     pub transfers: Vec<Transfer>,
     /// Events to append, with their tenant.
@@ -275,6 +281,8 @@ macro_rules! each_table {
         $books.auto_topups.$does();
         $books.tokens.$does();
         $books.drift_windows.$does();
+        $books.payouts.$does();
+        $books.payout_settings.$does();
     };
 }
 

@@ -9,13 +9,14 @@ use super::account::{Balance, Payer, coded_enum};
 use super::audit_log::AuditLine;
 use super::drift::{DriftEvidence, DriftFigures, DriftThreshold};
 use super::hold::{CallRef, CallSubject, ClaimKey, LoopKey};
+use super::payout::{NewPayout, Payout, PayoutChange, PayoutReport, PayoutSettings};
 use super::topup::{AutoTopup, Topup};
 pub use super::topup_command::{
     AttachCheckout, AutoTopupChoice, DisputeReport, NewRefund, NewTopup, PaymentState, RefundReport,
     TopupRef, TopupReport, event_claim,
 };
 pub use super::user_command::{MoveReceipt, NewPolicy, NewToken, Retire, RevokeTokens, SetFrozen};
-use crate::ids::{CallId, CommandId, ExternalUserId, TenantId, TokenId, TransferId};
+use crate::ids::{CallId, CommandId, ExternalUserId, PayoutId, TenantId, TokenId, TransferId};
 use crate::money::Micros;
 use crate::pricing::Charge;
 use crate::time::{Day, Timestamp};
@@ -135,6 +136,14 @@ pub enum Action {
     Retire(Retire),
     /// A provider's day was measured.
     DriftReport(Box<DriftReport>),
+    /// Margin is to be paid out.
+    OpenPayout(Box<NewPayout>),
+    /// Somebody told what became of a payout.
+    ReportPayout(PayoutReport),
+    /// A payout is withdrawn before it is sent.
+    CancelPayout(PayoutId),
+    /// Where the workspace is paid out to.
+    ChangePayouts(PayoutChange),
 }
 
 coded_enum! {
@@ -396,6 +405,20 @@ pub enum Outcome {
     },
     /// A provider's day was measured.
     Drift(DriftChange),
+    /// The payout as it is now.
+    Payout {
+        /// The payout.
+        payout: Box<Payout>,
+        /// Whether this changed anything.
+        changed: bool,
+    },
+    /// Where the workspace is paid out to now.
+    PayoutSettings {
+        /// Where to.
+        settings: Box<PayoutSettings>,
+        /// Whether this changed anything.
+        changed: bool,
+    },
 }
 
 impl NewHold {

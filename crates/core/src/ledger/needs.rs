@@ -6,7 +6,7 @@ use super::account::{AccountKey, AccountKind, Payer};
 use super::command::{Action, Command, TopupRef, event_claim};
 use super::drift::DriftKey;
 use super::hold::{CallRef, ClaimKey, LoopKey};
-use crate::ids::{CallId, ExternalUserId, TenantId, TokenId, TopupId};
+use crate::ids::{CallId, ExternalUserId, PayoutId, TenantId, TokenId, TopupId};
 
 /// The rows a batch has to load before its commands are applied.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +33,10 @@ pub struct Needs {
     pub token_owners: Vec<(TenantId, ExternalUserId)>,
     /// Windows of usage drift.
     pub drift_windows: Vec<DriftKey>,
+    /// Payouts.
+    pub payouts: Vec<(TenantId, PayoutId)>,
+    /// Where workspaces are paid out to.
+    pub payout_settings: Vec<TenantId>,
 }
 
 impl Command {
@@ -113,6 +117,17 @@ impl Command {
                 provider: report.provider.clone(),
                 day: report.day,
             }),
+            Action::OpenPayout(new) => {
+                needs.payout(self.tenant, new.id);
+                needs.accounts.push(of(AccountKind::Receivable));
+                needs.payout_settings.push(self.tenant);
+                needs
+                    .claims
+                    .extend(new.claim.as_ref().map(|claim| claim.key.clone()));
+            }
+            Action::ReportPayout(report) => needs.payout(self.tenant, report.payout),
+            Action::CancelPayout(payout) => needs.payout(self.tenant, *payout),
+            Action::ChangePayouts(_) => needs.payout_settings.push(self.tenant),
         }
     }
 }
@@ -155,6 +170,13 @@ impl Needs {
         }
         self.topups.push((tenant, topup.topup));
         self.auto_topups.push(tenant);
+    }
+
+    fn payout(&mut self, tenant: TenantId, payout: PayoutId) {
+        for kind in [AccountKind::Margin, AccountKind::Payouts] {
+            self.accounts.push(AccountKey::of(tenant, kind));
+        }
+        self.payouts.push((tenant, payout));
     }
 
     fn report(&mut self, tenant: TenantId, topup: &TopupRef, event: Option<&Arc<str>>) {

@@ -129,6 +129,29 @@ pub enum Rejection {
     /// Automatic top-ups do not apply now.
     #[error("no automatic top-up: {0}")]
     AutoTopupNotDue(&'static str),
+    /// There is nowhere to pay out to.
+    #[error("there is nowhere to pay out to")]
+    NoPayoutDestination,
+    /// A payout is smaller than the smallest.
+    #[error("{amount} is below the smallest payout of {min}")]
+    BelowMinimum {
+        /// The smallest.
+        min: Micros,
+        /// What it would be.
+        amount: Micros,
+    },
+    /// The processor pays out whole cents only.
+    #[error("the amount is not a number of whole cents")]
+    NotWholeCents,
+    /// No such payout.
+    #[error("unknown payout")]
+    UnknownPayout,
+    /// The payout is too far along to be withdrawn.
+    #[error("the payout cannot be canceled: {0}")]
+    NotCancelable(&'static str),
+    /// The connection to the processor was ended meanwhile.
+    #[error("the connection to the processor was changed meanwhile")]
+    ConnectionChanged,
     /// The command contradicts the hold it names.
     #[error("the command does not fit its hold: {0}")]
     Mismatch(&'static str),

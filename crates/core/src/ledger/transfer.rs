@@ -52,6 +52,10 @@ coded_enum! {
         Shortfall = 15 "shortfall",
         /// Given again, because a refund or a lost dispute was reversed.
         Reversal = 16 "reversal",
+        /// Margin that is paid out.
+        Payout = 17 "payout",
+        /// Margin of a payout that failed or was canceled.
+        PayoutReturned = 18 "payout_returned",
     }
 }
 

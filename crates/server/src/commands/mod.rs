@@ -11,19 +11,19 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use turnpike_app::Environment;
 use turnpike_app::admin::{AdminDesk, AdminRequest};
+use turnpike_app::{Environment, KeyIssuer};
 use turnpike_core::ledger::TenantStatus;
 
 use crate::cli::{
-    CommandLine, CreditsCommand, DevArgs, Global, KeyCommand, MemberCommand, RoleArg, SigningKeyCommand,
-    TenantCommand,
+    CommandLine, CreditsCommand, DevArgs, Global, KeyCommand, MemberCommand, PayoutCommand, RoleArg,
+    SigningKeyCommand, TenantCommand,
 };
 use crate::clock::SystemEnvironment;
 use crate::config::Config;
 use crate::identity::signer_beside;
 use crate::run::{self, Roles};
-use crate::service::{Access, SetupError, drift_desk, is_embedded, open_store, pepper, vault};
+use crate::service::{Access, SetupError, drift_desk, is_embedded, open_store, people, pepper, vault};
 use crate::{admin_socket, dev, http, telemetry};
 
 /// Tells a person on standard error.
@@ -127,6 +127,7 @@ async fn dispatch(global: &Global, command: CommandLine) -> Result<ExitCode, Set
         CommandLine::Tenant(command) => administer(global, tenant_request(command)).await,
         CommandLine::Member(command) => administer(global, member_request(command)).await,
         CommandLine::Key(command) => administer(global, key_request(command)).await,
+        CommandLine::Payout(command) => administer(global, payout_request(command)).await,
         CommandLine::SigningKey(SigningKeyCommand::Rotate) => {
             administer(global, AdminRequest::SigningKeyRotate).await
         }
@@ -180,6 +181,8 @@ fn member_request(command: MemberCommand) -> AdminRequest {
             role,
         },
         MemberCommand::List { tenant } => AdminRequest::MemberList { tenant },
+        MemberCommand::Invite { tenant, role } => AdminRequest::MemberInvite { tenant, role },
+        MemberCommand::Reset { login } => AdminRequest::MemberReset { login },
         MemberCommand::Remove { tenant, subject } => AdminRequest::MemberRemove { tenant, subject },
     }
 }
@@ -201,6 +204,27 @@ fn key_request(command: KeyCommand) -> AdminRequest {
         },
         KeyCommand::List { tenant } => AdminRequest::KeyList { tenant },
         KeyCommand::Revoke { tenant, id } => AdminRequest::KeyRevoke { tenant, key: id },
+    }
+}
+
+fn payout_request(command: PayoutCommand) -> AdminRequest {
+    match command {
+        PayoutCommand::List { tenant } => AdminRequest::PayoutList { tenant },
+        PayoutCommand::Begin { tenant, id } => AdminRequest::PayoutBegin { tenant, payout: id },
+        PayoutCommand::Settle {
+            tenant,
+            id,
+            reference,
+        } => AdminRequest::PayoutSettle {
+            tenant,
+            payout: id,
+            reference,
+        },
+        PayoutCommand::Fail { tenant, id, reason } => AdminRequest::PayoutFail {
+            tenant,
+            payout: id,
+            reason,
+        },
     }
 }
 
@@ -233,13 +257,24 @@ async fn run_dev(global: &Global, args: DevArgs) -> Result<ExitCode, SetupError>
     )
     .await?;
     let env = dev::prepare(&started.app, &global.data).await?;
+    let link = run::first_start(&started.app).await?;
     if global.json {
         print(&json!(env).to_string())?;
+        tell_first_owner(link.as_deref());
     } else {
-        print(&dev::welcome(&env, &global.data))?;
+        print(&dev::welcome(&env, &global.data, link.as_deref()))?;
     }
     run::run(started, &global.data).await?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the first owner's link where people read, and not into the log.
+fn tell_first_owner(link: Option<&str>) {
+    if let Some(link) = link {
+        tell(&format!(
+            "Nobody has joined yet. The first owner joins here; the next start prints another link:\n\n  {link}\n"
+        ));
+    }
 }
 
 async fn run_service(global: &Global, roles: &[RoleArg]) -> Result<ExitCode, SetupError> {
@@ -253,6 +288,9 @@ async fn run_service(global: &Global, roles: &[RoleArg]) -> Result<ExitCode, Set
         worker: has(RoleArg::Worker),
     };
     let started = run::start(config, &global.data, roles).await?;
+    if roles.api {
+        tell_first_owner(run::first_start(&started.app).await?.as_deref());
+    }
     run::run(started, &global.data).await?;
     Ok(ExitCode::SUCCESS)
 }
@@ -271,7 +309,9 @@ pub(super) async fn request(global: &Global, request: AdminRequest) -> Result<Va
     let pepper = pepper(&config, &global.data)?;
     let vault = vault(&config, &pepper, store.clone(), environment.clone());
     let drift = drift_desk(&config, store.clone(), environment.clone());
-    let desk = AdminDesk::new(store.clone(), environment, pepper, brand, vault, drift);
+    let people = people(&config, &pepper, store.clone(), environment.clone())?;
+    let issuer = KeyIssuer::new(store.clone(), environment.clone(), pepper, brand);
+    let desk = AdminDesk::new(store.clone(), environment, issuer, vault, drift, people);
     let result = desk.run(request, "command line").await;
     store.close().await;
     Ok(result?)

@@ -78,15 +78,15 @@ pub(crate) fn access_markdown() -> String {
          keeps it from starting.\n\n\
          ## Roles\n\n| role | scopes |\n|---|---|\n",
     );
-    for role in Role::ALL {
+    text.extend(Role::ALL.iter().map(|role| {
         let scopes: Vec<String> = role.scopes().iter().map(|scope| format!("`{scope}`")).collect();
         let all = if role.scopes() == Scope::ALL {
             "every scope".to_owned()
         } else {
             scopes.join(" ")
         };
-        text.push_str(&format!("| {role} | {all} |\n"));
-    }
+        format!("| {role} | {all} |\n")
+    }));
     text.push_str(
         "\nAn admin cannot remove the last owner and makes nobody an owner. A key has the scopes it was issued with.\n\n\
          ## Routes\n\n\

@@ -153,8 +153,10 @@ const READ: Demand = scope(Scope::TenantRead);
 const SETTINGS: Demand = scope(Scope::TenantWrite);
 const MOVES: Demand = scope(Scope::CreditsMove);
 const CREDENTIALS: Demand = scope(Scope::CredentialsManage);
+const CATALOGUE: Demand = scope(Scope::CatalogWrite);
 const TOKENS: Demand = scope(Scope::TokensManage);
 const MEMBERS: Demand = scope(Scope::MembersManage);
+const PAYOUTS: Demand = scope(Scope::PayoutsManage);
 
 /// Every documented route.
 #[rustfmt::skip]
@@ -178,6 +180,33 @@ pub(crate) const TABLE: &[Rule] = &[
     get("/api/credits/tenants/me/members", MEMBERS),
     put("/api/credits/tenants/me/members/{subject}", guarded(Scope::MembersManage), Effect::Manage),
     delete("/api/credits/tenants/me/members/{subject}", guarded(Scope::MembersManage), Effect::Manage),
+    get("/api/credits/tenants/me/invitations", MEMBERS),
+    post("/api/credits/tenants/me/invitations", guarded(Scope::MembersManage), Effect::Manage),
+    delete("/api/credits/tenants/me/invitations/{invitationId}", MEMBERS, Effect::Manage),
+    post("/api/credits/invitations/accept", Demand::Person, Effect::Manage),
+    // Keys
+    get("/api/credits/tenants/me/keys", CREDENTIALS),
+    post("/api/credits/tenants/me/keys", administrator(Scope::CredentialsManage), Effect::Manage),
+    get("/api/credits/tenants/me/keys/{keyId}", CREDENTIALS),
+    delete("/api/credits/tenants/me/keys/{keyId}", CREDENTIALS, Effect::Manage),
+    post("/api/credits/tenants/me/keys/{keyId}/rotate", administrator(Scope::CredentialsManage), Effect::Manage),
+    put("/api/credits/tenants/me/keys/{keyId}/pricing", CATALOGUE, Effect::Manage),
+    // Catalogue
+    get("/api/credits/catalog", READ),
+    put("/api/credits/catalog/{provider}", CATALOGUE, Effect::Manage),
+    delete("/api/credits/catalog/{provider}", CATALOGUE, Effect::Manage),
+    put("/api/credits/catalog/{provider}/{endpoint}", CATALOGUE, Effect::Manage),
+    delete("/api/credits/catalog/{provider}/{endpoint}", CATALOGUE, Effect::Manage),
+    // Pricing
+    get("/api/credits/pricing", READ),
+    get("/api/credits/pricing/explain", READ),
+    get("/api/credits/pricing/history", READ),
+    put("/api/credits/pricing/global", CATALOGUE, Effect::Manage),
+    delete("/api/credits/pricing/global", CATALOGUE, Effect::Manage),
+    put("/api/credits/pricing/providers/{provider}", CATALOGUE, Effect::Manage),
+    delete("/api/credits/pricing/providers/{provider}", CATALOGUE, Effect::Manage),
+    put("/api/credits/pricing/endpoints/{provider}/{endpoint}", CATALOGUE, Effect::Manage),
+    delete("/api/credits/pricing/endpoints/{provider}/{endpoint}", CATALOGUE, Effect::Manage),
     // Sessions
     post("/api/credits/step-up", session(Scope::TenantRead), Effect::Manage),
     post("/api/credits/sign-out", Demand::Person, Effect::Manage),
@@ -207,6 +236,16 @@ pub(crate) const TABLE: &[Rule] = &[
     get("/api/credits/tenants/me/auto-topup", READ),
     put("/api/credits/tenants/me/auto-topup", MOVES, Effect::Manage),
     post("/api/credits/processor/events", Demand::Signed, Effect::Manage),
+    // Payouts
+    get("/api/credits/payouts/account", PAYOUTS),
+    put("/api/credits/payouts/stablecoin", member(Scope::PayoutsManage), Effect::PayOut),
+    get("/api/credits/payouts", PAYOUTS),
+    post("/api/credits/payouts", guarded(Scope::PayoutsManage), Effect::PayOut),
+    get("/api/credits/payouts/{payoutId}", PAYOUTS),
+    post("/api/credits/payouts/{payoutId}/cancel", PAYOUTS, Effect::Manage),
+    post("/api/credits/connect/processor/start", member(Scope::PayoutsManage), Effect::PayOut),
+    get("/api/credits/connect/processor/status", PAYOUTS),
+    post("/api/credits/connect/processor/disconnect", administrator(Scope::PayoutsManage), Effect::Manage),
     // Webhooks
     get("/api/credits/webhooks/events", READ),
     get("/api/credits/webhooks/events/{eventId}", READ),
@@ -234,6 +273,25 @@ pub(crate) const PAGES: &[Rule] = &[
     post("/checkout/{session}/pay", Demand::Public, Effect::Manage),
     post("/checkout/{session}/decline", Demand::Public, Effect::Manage),
     get("/checkout/{session}/result", Demand::Public),
+    get("/connect/done", Demand::Public),
+    get("/connect/again", Demand::Public),
+    get("/connect/{account}", Demand::Public),
+    post("/connect/{account}", Demand::Public, Effect::Manage),
+    get("/identity", Demand::Public),
+    get("/identity/join", Demand::Public),
+    post("/identity/join", Demand::Public, Effect::Manage),
+    post("/identity/accept", Demand::Public, Effect::Manage),
+    get("/identity/reset", Demand::Public),
+    post("/identity/reset", Demand::Public, Effect::Manage),
+    post("/identity/enrolment", Demand::Public, Effect::Manage),
+    get("/identity/sign-in", Demand::Public),
+    post("/identity/sign-in", Demand::Public, Effect::Manage),
+    post("/identity/sign-in/code", Demand::Public, Effect::Manage),
+    get("/identity/step-up", Demand::Public),
+    post("/identity/step-up", Demand::Public, Effect::Manage),
+    get("/identity/recovery-codes", Demand::Public),
+    post("/identity/recovery-codes", Demand::Public, Effect::Manage),
+    post("/identity/sign-out", Demand::Public, Effect::Manage),
     get(crate::pages::STYLESHEET_PATH, Demand::Public),
     get(crate::pages::ICON_PATH, Demand::Public),
 ];

@@ -62,7 +62,7 @@ impl From<Actor> for Identified {
 }
 
 /// The bearer credential.
-fn bearer<'a>(headers: &'a HeaderMap) -> Result<&'a str, ApiError> {
+fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
     let Some(value) = single_text(headers, &header::AUTHORIZATION, ErrorCode::InvalidCredential)? else {
         return Err(invalid(
             ErrorCode::Unauthenticated,

@@ -106,11 +106,10 @@ fn operations_mut(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &m
 fn credentials(demand: Demand) -> Option<Vec<SecurityRequirement>> {
     let schemes: &[&str] = match demand {
         Demand::Public | Demand::Signed => return None,
-        Demand::Person => &["dashboard"],
         Demand::Caller => &["secretKey", "endUserToken"],
         Demand::EndUser(_) => &["endUserToken"],
         Demand::Workspace(needs) if needs.keys => &["secretKey", "dashboard"],
-        Demand::Workspace(_) => &["dashboard"],
+        Demand::Person | Demand::Workspace(_) => &["dashboard"],
     };
     let one = |name: &&str| SecurityRequirement::new(*name, Vec::<String>::new());
     Some(schemes.iter().map(one).collect())
@@ -388,6 +387,8 @@ pub(super) struct Settings {
     require_idempotency_key: Option<bool>,
     /// Markup on end users' calls: `global`, `providers`, `endpoints`.
     pricing: Option<BTreeMap<String, Value>>,
+    /// What may be called: `provider/*`, `provider/endpoint` or `provider/model`, true or false.
+    catalog: Option<BTreeMap<String, bool>>,
     /// Balances below which `credits.balance.low` is sent.
     low_balance: Option<LowBalance>,
     /// Limits on top-ups, within the service's own.

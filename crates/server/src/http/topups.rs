@@ -28,7 +28,7 @@ const MAX_EVENT_BYTES: usize = 512 * 1024;
 const TOPUPS: &str = "/api/credits/topups";
 const STRIPE_SIGNATURE: HeaderName = HeaderName::from_static("stripe-signature");
 
-fn answer(members: Value) -> Response {
+pub(super) fn answer(members: Value) -> Response {
     let mut body = json!({ "success": true });
     if let (Some(body), Value::Object(members)) = (body.as_object_mut(), members) {
         body.extend(members);
@@ -37,7 +37,7 @@ fn answer(members: Value) -> Response {
 }
 
 /// The answer to a request that may be a repeat.
-fn answer_once(shown: Shown) -> Response {
+pub(super) fn answer_once(shown: Shown) -> Response {
     let mut response = answer(shown.members);
     if shown.replayed {
         let headers = response.headers_mut();
@@ -46,7 +46,7 @@ fn answer_once(shown: Shown) -> Response {
     response
 }
 
-fn repeatable(parts: &Parts, raw: bytes::Bytes) -> Result<Repeatable, ApiError> {
+pub(super) fn repeatable(parts: &Parts, raw: bytes::Bytes) -> Result<Repeatable, ApiError> {
     Ok(Repeatable {
         route: format!("{} {}", parts.method, parts.uri.path()),
         raw,

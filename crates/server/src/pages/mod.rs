@@ -1,4 +1,4 @@
-//! Pages for people who pay: the development checkout and what follows a payment.
+//! Pages for people who pay and are paid: the development checkout and connection, and what follows them.
 //!
 //! Plain functions from values to a whole HTML document. They work without JavaScript and under a content
 //! security policy of `default-src 'none'; style-src 'self'; form-action 'self'`: no script, no inline
@@ -8,6 +8,8 @@
 //! Routes, headers and the state of a session are left to others.
 
 mod checkout;
+mod connect;
+pub(crate) mod identity;
 mod result;
 #[cfg(test)]
 mod tests;
@@ -17,6 +19,7 @@ use maud::{DOCTYPE, Markup, html};
 use turnpike_core::money::{Credits, Micros};
 
 pub(crate) use checkout::CheckoutPage;
+pub(crate) use connect::{ConnectPage, Notice};
 pub(crate) use result::{Outcome, ResultPage};
 
 /// The stylesheet of every page, `text/css; charset=utf-8`.

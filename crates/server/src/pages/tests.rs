@@ -115,7 +115,18 @@ fn every_page() -> Vec<(String, String)> {
         ("checkout".to_owned(), checkout().render()),
         ("checkout-bonus".to_owned(), with_bonus().render()),
         ("checkout-hostile".to_owned(), hostile_checkout().render()),
+        ("connect-done".to_owned(), Notice::Done.render()),
+        ("connect-again".to_owned(), Notice::Again.render()),
+        ("connect-not-found".to_owned(), Notice::NotFound.render()),
     ];
+    for (name, text) in [("connect", "Northwind Labs"), ("connect-hostile", HOSTILE)] {
+        let page = ConnectPage {
+            workspace: text.into(),
+            account: text.into(),
+            action: "/connect/acct_1?to=00&proof=00".into(),
+        };
+        pages.push((name.to_owned(), page.render()));
+    }
     for (name, outcome) in outcomes() {
         pages.push((name.to_owned(), result(outcome).render()));
     }
@@ -211,7 +222,8 @@ fn every_form_posts_and_has_a_button_with_text() {
         for form in html.split("<form ").skip(1) {
             let form = form.split("</form>").next().unwrap();
             assert!(
-                form.starts_with("method=\"post\" action=\"/checkout/"),
+                form.starts_with("method=\"post\" action=\"/checkout/")
+                    || form.starts_with("method=\"post\" action=\"/connect/"),
                 "{name}: {form}"
             );
             let button = form.split("<button ").nth(1).unwrap();

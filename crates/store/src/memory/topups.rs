@@ -9,7 +9,7 @@ use crate::error::StoreError;
 use crate::records::TopupFilter;
 use crate::traits::Topups;
 
-fn cut<T>(mut rows: Vec<T>, limit: u32) -> Vec<T> {
+pub(super) fn cut<T>(mut rows: Vec<T>, limit: u32) -> Vec<T> {
     rows.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     rows
 }

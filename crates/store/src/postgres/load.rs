@@ -8,7 +8,7 @@ use std::hash::Hash;
 
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Statement};
-use turnpike_core::ids::{CallId, ExternalUserId, TenantId, TokenId, TopupId};
+use turnpike_core::ids::{CallId, ExternalUserId, PayoutId, TenantId, TokenId, TopupId};
 use turnpike_core::ledger::drift::DriftKey;
 use turnpike_core::ledger::hold::{ClaimKey, LoopKey};
 use turnpike_core::ledger::{AccountKey, Books, Needs, Table};
@@ -53,6 +53,8 @@ pub(super) struct Loads {
     tokens: Statement,
     tokens_of: Statement,
     drift_windows: Statement,
+    payouts: Statement,
+    payout_settings: Statement,
 }
 
 impl Loads {
@@ -107,6 +109,14 @@ impl Loads {
         let drift_windows = "SELECT k.n, d.document
              FROM unnest($1::smallint[], $2::uuid[], $3::text[], $4::bigint[]) WITH ORDINALITY AS k(b, t, p, d, n)
              JOIN drift_windows d ON d.bucket = k.b AND d.tenant_id = k.t AND d.provider = k.p AND d.day = k.d";
+        let payouts = "SELECT k.n, d.document
+             FROM unnest($1::smallint[], $2::uuid[], $3::uuid[]) WITH ORDINALITY AS k(b, t, i, n)
+             JOIN payouts d ON d.bucket = k.b AND d.tenant_id = k.t AND d.payout_id = k.i";
+        let payout_settings = "SELECT k.n, d.document
+             FROM unnest($1::smallint[], $2::uuid[]) WITH ORDINALITY AS k(b, t, n)
+             JOIN payout_settings d ON d.bucket = k.b AND d.tenant_id = k.t";
+        let (payouts, payout_settings) =
+            tokio::try_join!(client.prepare(payouts), client.prepare(payout_settings))?;
         let (topups, auto_topups, tokens, tokens_of, drift_windows) = tokio::try_join!(
             client.prepare(topups),
             client.prepare(auto_topups),
@@ -134,6 +144,8 @@ impl Loads {
             tokens,
             tokens_of,
             drift_windows,
+            payouts,
+            payout_settings,
         })
     }
 }
@@ -151,6 +163,8 @@ pub(super) struct Keys {
     tokens: Vec<(TenantId, TokenId)>,
     token_owners: Vec<(TenantId, ExternalUserId)>,
     drift_windows: Vec<DriftKey>,
+    payouts: Vec<(TenantId, PayoutId)>,
+    payout_settings: Vec<TenantId>,
 }
 
 fn once<K: Clone + Eq + Hash>(keys: Vec<K>) -> Vec<K> {
@@ -172,6 +186,8 @@ impl From<Needs> for Keys {
             tokens: once(needs.tokens),
             token_owners: once(needs.token_owners),
             drift_windows: once(needs.drift_windows),
+            payouts: once(needs.payouts),
+            payout_settings: once(needs.payout_settings),
         }
     }
 }
@@ -189,6 +205,8 @@ pub(super) struct Found {
     tokens: Vec<Row>,
     tokens_of: Vec<Row>,
     drift_windows: Vec<Row>,
+    payouts: Vec<Row>,
+    payout_settings: Vec<Row>,
 }
 
 async fn find(
@@ -243,6 +261,11 @@ impl Keys {
         drift_windows.add_tenants(self.drift_windows.iter().map(|key| key.tenant));
         drift_windows.add(self.drift_windows.iter().map(|key| &*key.provider));
         drift_windows.add(self.drift_windows.iter().map(|key| key.day.number()));
+        let mut payouts = Columns::default();
+        payouts.add_tenants(self.payouts.iter().map(|key| key.0));
+        payouts.add(self.payouts.iter().map(|key| key.1.0));
+        let mut payout_settings = Columns::default();
+        payout_settings.add_tenants(self.payout_settings.iter().copied());
         // A connection answers in the order in which these are first polled, which is the order here.
         let (
             tenants,
@@ -256,6 +279,8 @@ impl Keys {
             tokens,
             tokens_of,
             drift_windows,
+            payouts,
+            payout_settings,
         ) = tokio::join!(
             find(client, &loads.tenants, self.tenants.len(), tenants),
             find(client, &loads.accounts, self.accounts.len(), accounts),
@@ -273,6 +298,13 @@ impl Keys {
                 self.drift_windows.len(),
                 drift_windows
             ),
+            find(client, &loads.payouts, self.payouts.len(), payouts),
+            find(
+                client,
+                &loads.payout_settings,
+                self.payout_settings.len(),
+                payout_settings
+            ),
         );
         Ok(Found {
             tenants: tenants?,
@@ -286,6 +318,8 @@ impl Keys {
             tokens: tokens?,
             tokens_of: tokens_of?,
             drift_windows: drift_windows?,
+            payouts: payouts?,
+            payout_settings: payout_settings?,
         })
     }
 
@@ -325,6 +359,17 @@ impl Keys {
         fill(&mut books.drift_windows, self.drift_windows, windows, 0, |row| {
             rows::document(row, 1)
         })?;
+        fill(&mut books.payouts, self.payouts, &found.payouts, 0, |row| {
+            rows::document(row, 1)
+        })?;
+        let settings = &found.payout_settings;
+        fill(
+            &mut books.payout_settings,
+            self.payout_settings,
+            settings,
+            0,
+            |row| rows::document(row, 1),
+        )?;
         for row in &found.tokens_of {
             let key = (TenantId(row.uuid(0)?), TokenId(row.uuid(8)?));
             books.tokens.load(key, Some(rows::token(row, 1)?));

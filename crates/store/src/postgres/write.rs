@@ -13,6 +13,7 @@ use turnpike_core::time::Timestamp;
 use super::load::Columns;
 use super::write_drift;
 use super::write_money_in::{self, MoneyIn};
+use super::write_payouts::{self, PayoutWrites};
 
 /// The write statements of one connection.
 pub(super) struct Writes {
@@ -30,6 +31,7 @@ pub(super) struct Writes {
     drifts: Statement,
     money_in: MoneyIn,
     drift_windows: Statement,
+    payouts: PayoutWrites,
 }
 
 const TENANTS: &str =
@@ -128,6 +130,7 @@ impl Writes {
             drifts,
             money_in: MoneyIn::prepare(client).await?,
             drift_windows: client.prepare(write_drift::DRIFT_WINDOWS).await?,
+            payouts: PayoutWrites::prepare(client).await?,
         })
     }
 }
@@ -214,6 +217,7 @@ pub(super) fn statements<'a>(
 
     write_money_in::add(books, &writes.money_in, &mut add)?;
     write_drift::add(books, &writes.drift_windows, &mut add)?;
+    write_payouts::add(books, &writes.payouts, &mut add)?;
 
     let loops: Vec<_> = books.loops.changes().filter_map(kept).collect();
     let mut columns = Columns::default();

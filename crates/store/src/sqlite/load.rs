@@ -136,6 +136,22 @@ pub(super) fn load(connection: &Connection, books: &mut Books, needs: &Needs) ->
         ],
         |row| rows::document(row, 0)
     );
+    load_missing!(
+        connection,
+        books.payouts,
+        &needs.payouts,
+        "SELECT document FROM payouts WHERE bucket = ?1 AND tenant_id = ?2 AND payout_id = ?3",
+        |key| params![key.0.bucket(), key.0.0.as_bytes(), key.1.0.as_bytes()],
+        |row| rows::document(row, 0)
+    );
+    load_missing!(
+        connection,
+        books.payout_settings,
+        &needs.payout_settings,
+        "SELECT document FROM payout_settings WHERE bucket = ?1 AND tenant_id = ?2",
+        |tenant| params![tenant.bucket(), tenant.0.as_bytes()],
+        |row| rows::document(row, 0)
+    );
     load_tokens_of(connection, books, needs)
 }
 

@@ -15,6 +15,7 @@ pub(super) fn write(connection: &Connection, books: &Books) -> rusqlite::Result<
     write_claims_and_loops(connection, books)?;
     super::write_money_in::write(connection, books)?;
     super::write_drift::write(connection, books)?;
+    super::write_payouts::write(connection, books)?;
     write_appended(connection, books)?;
     let mut update = connection.prepare_cached(
         "UPDATE tenants SET transfer_seq = ?3, chain = ?4, event_seq = ?5, audit_seq = ?6, audit_chain = ?7

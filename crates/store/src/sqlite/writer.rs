@@ -239,6 +239,8 @@ fn forget(books: &mut Books, needs: &Needs) {
     books.auto_topups.clear();
     books.tokens.clear();
     books.drift_windows.clear();
+    books.payouts.clear();
+    books.payout_settings.clear();
     let finished: Vec<_> = needs
         .holds
         .iter()

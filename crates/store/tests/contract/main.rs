@@ -22,11 +22,15 @@ mod drifts;
 mod end_users;
 mod endings;
 mod faults;
+mod keys;
 mod money_in;
 mod notes;
+mod payouts;
+mod people;
 mod reads;
 mod retirement;
 mod sessions;
+mod settings;
 mod text;
 mod tokens;
 mod topups;
@@ -92,8 +96,14 @@ contract! {
             members_come_change_and_go,
             two_owners_cannot_remove_each_other,
             what_credits_mean_is_fixed_by_the_first_entry,
-            keys_are_found_by_hash_and_revoked_once,
             limits_are_set_and_hold_for_the_next_call;
+        keys:
+            keys_are_found_by_hash_and_revoked_once,
+            a_key_is_replaced_once_and_never_lives_longer,
+            keys_are_paged_and_priced;
+        settings:
+            twenty_edits_at_once_lose_nothing,
+            what_was_not_read_is_not_replaced;
         audit_log:
             whoever_appends_continues_the_chain,
             the_log_is_paged_and_filtered;
@@ -112,6 +122,12 @@ contract! {
             unsettled_topups_are_listed_until_nothing_can_come,
             automatic_topups_keep_their_choice_and_their_count,
             a_payment_told_fifty_times_is_credited_once;
+        payouts:
+            a_payout_comes_back_as_it_was_answered,
+            a_connection_comes_and_goes,
+            payouts_are_paged_summed_and_found_while_open,
+            payouts_at_once_never_overdraw_the_margin,
+            disconnecting_and_opening_take_turns;
         tokens:
             a_token_comes_back_as_it_was_minted,
             a_hundred_holds_race_for_a_tokens_ceiling,
@@ -120,6 +136,14 @@ contract! {
             a_call_outlives_its_pruned_token,
             however_many_tokens_have_expired_all_are_pruned,
             signing_keys_are_listed_oldest_first;
+        people:
+            a_login_is_one_persons_without_case,
+            a_step_and_a_recovery_code_are_taken_once,
+            tries_are_counted_and_then_spaced,
+            twenty_tries_at_once_are_no_more_than_allowed,
+            sessions_end_and_a_reset_is_used_once,
+            an_invitation_is_accepted_once,
+            invitations_are_bounded_paged_and_replaced;
         sessions:
             a_step_up_token_is_found_in_its_workspace_alone,
             an_ended_session_takes_its_persons_tokens_along,
@@ -153,6 +177,8 @@ contract! {
             a_command_that_is_repeated_is_noted_once,
             a_command_whose_note_cannot_be_written_does_nothing,
             a_row_that_cannot_be_read_disturbs_no_neighbour;
+        payouts:
+            the_audit_finds_a_payout_that_was_tampered_with;
         webhooks:
             an_event_reaches_the_endpoints_that_want_it,
             a_failed_attempt_is_followed_by_another,

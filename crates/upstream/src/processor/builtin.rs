@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use super::signature::{sign_event, verify_event};
 use super::stripe::events;
 use super::{
-    Checkout, DisputeReport, EventError, NewCharge, NewCheckout, NewRefund, PaymentReport, PaymentState,
-    Processor, ProcessorError, ProcessorEvent, RefundReport, RefundState,
+    AccountLink, Checkout, DisputeReport, EventError, NewCharge, NewCheckout, NewRefund, PaymentReport,
+    PaymentState, PayoutAccount, PayoutReport, Processor, ProcessorError, ProcessorEvent, RefundReport,
+    RefundState,
 };
 use crate::secret::Secret;
 
@@ -150,6 +151,47 @@ impl BuiltinProcessor {
     ) -> (Vec<u8>, String) {
         self.event(id, outcome.kind(), &page.session(outcome), now)
     }
+
+    /// The signed event that tells that the owner of an account has said everything.
+    pub fn account_event(&self, id: &str, account: &str, now: i64) -> (Vec<u8>, String) {
+        let object = json!({
+            "id": account,
+            "object": "account",
+            "details_submitted": true,
+            "payouts_enabled": true,
+            "capabilities": {"transfers": "active"},
+            "requirements": {"disabled_reason": null},
+        });
+        let event = json!({
+            "id": id,
+            "object": "event",
+            "type": "account.updated",
+            "account": account,
+            "created": now,
+            "livemode": false,
+            "data": {"object": object},
+        });
+        let raw = event.to_string().into_bytes();
+        let signature = sign_event(self.secret.expose(), &raw, now);
+        (raw, signature)
+    }
+
+    /// Where the page of `account` leads back to, when it is this processor that made the page so.
+    pub fn way_back(&self, account: &str, to: &str, proof: &str) -> Option<String> {
+        let return_url = String::from_utf8(hex::decode(to).ok()?).ok()?;
+        let signature = format!("{PROOF}{proof}");
+        let named = link_text(account, &return_url);
+        let verified = verify_event(&[self.secret.expose()], named.as_bytes(), &signature, 0);
+        verified.ok().map(|()| return_url)
+    }
+}
+
+/// What the proof of a page's address begins with: it has no time.
+const PROOF: &str = "t=0,v1=";
+
+/// What the address of an account's page is signed over.
+fn link_text(account: &str, return_url: &str) -> String {
+    format!("account link\n{account}\n{return_url}")
 }
 
 #[async_trait]
@@ -223,6 +265,49 @@ impl Processor for BuiltinProcessor {
 
     async fn find_dispute(&self, _dispute: &str) -> Result<Option<DisputeReport>, ProcessorError> {
         Ok(None)
+    }
+
+    async fn create_account(&self, attempt: &str) -> Result<PayoutAccount, ProcessorError> {
+        Ok(PayoutAccount {
+            id: format!("acct_builtin_{attempt}"),
+            details_submitted: false,
+            payouts_enabled: false,
+            transfers_enabled: false,
+            disabled_reason: None,
+        })
+    }
+
+    async fn create_account_link(
+        &self,
+        account: &str,
+        _refresh_url: &str,
+        return_url: &str,
+    ) -> Result<AccountLink, ProcessorError> {
+        let signature = sign_event(self.secret.expose(), link_text(account, return_url).as_bytes(), 0);
+        let proof = signature.trim_start_matches(PROOF);
+        let to = hex::encode(return_url);
+        Ok(AccountLink {
+            url: format!("{}/connect/{account}?to={to}&proof={proof}", self.public_url),
+            expires_at: None,
+        })
+    }
+
+    async fn find_account(&self, _account: &str) -> Result<Option<PayoutAccount>, ProcessorError> {
+        Ok(None)
+    }
+
+    async fn transfer(
+        &self,
+        attempt: &str,
+        account: &str,
+        amount_cents: i64,
+    ) -> Result<PayoutReport, ProcessorError> {
+        Ok(PayoutReport {
+            transfer: format!("tr_builtin_{attempt}"),
+            account: account.to_owned(),
+            amount_cents,
+            currency: "usd".to_owned(),
+        })
     }
 
     fn read_event(&self, raw: &[u8], signature: &str, now: i64) -> Result<ProcessorEvent, EventError> {

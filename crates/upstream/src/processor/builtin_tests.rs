@@ -114,3 +114,33 @@ async fn its_refunds_succeed() {
     assert_eq!(report.refund, "re_builtin_rf_1");
     assert_eq!(report.reference.as_deref(), Some("rf_1"));
 }
+
+#[tokio::test]
+async fn an_account_is_connected_by_its_own_page() {
+    let processor = processor();
+    let account = processor.create_account("att_1").await.unwrap();
+    assert_eq!(processor.create_account("att_1").await.unwrap(), account);
+    assert!(!account.is_payable());
+    let back = "https://a.example/done?x=1&y=2";
+    let link = processor
+        .create_account_link(&account.id, "https://a.example/again", back)
+        .await
+        .unwrap();
+    let (page, query) = link.url.split_once("?to=").unwrap();
+    assert_eq!(page, format!("https://pay.example/connect/{}", account.id));
+    let (to, proof) = query.split_once("&proof=").unwrap();
+    assert_eq!(processor.way_back(&account.id, to, proof).as_deref(), Some(back));
+    let elsewhere = hex::encode("https://evil.example/");
+    assert_eq!(processor.way_back(&account.id, &elsewhere, proof), None);
+    assert_eq!(processor.way_back("acct_2", to, proof), None);
+    assert_eq!(processor.way_back(&account.id, to, "00"), None);
+
+    let (raw, signature) = processor.account_event("evt_1", &account.id, NOW);
+    let event = processor.read_event(&raw, &signature, NOW).unwrap();
+    let Report::Account(told) = event.report else {
+        panic!("{event:?}")
+    };
+    assert!(told.is_payable() && told.id == account.id);
+    let sent = processor.transfer("po_1", &account.id, 100).await.unwrap();
+    assert_eq!(processor.transfer("po_1", &account.id, 100).await.unwrap(), sent);
+}

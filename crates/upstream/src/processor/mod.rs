@@ -8,12 +8,14 @@
 use async_trait::async_trait;
 
 mod builtin;
+mod payouts;
 mod signature;
 pub mod stripe;
 
 pub use builtin::{BuiltinOutcome, BuiltinPage, BuiltinProcessor};
+pub use payouts::{AccountLink, PayoutAccount, PayoutReport, Reversal};
 pub use signature::{SignatureError, sign_event, verify_event};
-pub use stripe::{AccountLink, PayoutAccount, PayoutReport, STRIPE_VERSION, StripeProcessor, StripeSettings};
+pub use stripe::{STRIPE_VERSION, StripeProcessor, StripeSettings};
 
 /// A checkout page to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -200,6 +202,10 @@ pub enum Report {
     Refund(RefundReport),
     /// About a dispute.
     Dispute(DisputeReport),
+    /// About an account that is paid out to.
+    Account(PayoutAccount),
+    /// Money that was sent to an account came back.
+    Reversal(Reversal),
     /// Nothing that concerns the ledger.
     Nothing,
 }
@@ -257,6 +263,25 @@ pub trait Processor: Send + Sync {
     async fn find_refund(&self, refund: &str) -> Result<Option<RefundReport>, ProcessorError>;
     /// What became of a dispute.
     async fn find_dispute(&self, dispute: &str) -> Result<Option<DisputeReport>, ProcessorError>;
+    /// Makes an account to pay out to.
+    async fn create_account(&self, attempt: &str) -> Result<PayoutAccount, ProcessorError>;
+    /// Makes a page on which an account's owner introduces themselves, and from which they go to `return_url`, or to
+    /// `refresh_url` when the page is of no use any more. A repeat makes another page, which does no harm.
+    async fn create_account_link(
+        &self,
+        account: &str,
+        refresh_url: &str,
+        return_url: &str,
+    ) -> Result<AccountLink, ProcessorError>;
+    /// How far an account is; `None` = the processor cannot tell, our own row is the truth.
+    async fn find_account(&self, account: &str) -> Result<Option<PayoutAccount>, ProcessorError>;
+    /// Sends money to an account, in cents of a US dollar.
+    async fn transfer(
+        &self,
+        attempt: &str,
+        account: &str,
+        amount_cents: i64,
+    ) -> Result<PayoutReport, ProcessorError>;
     /// Verifies the signature over the raw bytes and reads the event. `now` in Unix seconds.
     fn read_event(&self, raw: &[u8], signature: &str, now: i64) -> Result<ProcessorEvent, EventError>;
 }

@@ -164,7 +164,7 @@ async fn an_account_is_made_onboarded_and_paid_once() {
         .create_account_link(&account.id, "https://a.example/again", "https://a.example/done")
         .await
         .unwrap();
-    assert_eq!(link.expires_at, NOW + 300);
+    assert_eq!(link.expires_at, Some(NOW + 300));
     assert!(link.url.starts_with("https://"));
     let early = processor.transfer("po_0", &account.id, 900).await;
     assert_eq!(refused_code(early), "insufficient_capabilities_for_transfer");

@@ -245,4 +245,23 @@ impl StripeStandIn {
         account["capabilities"]["transfers"] = "active".into();
         account["requirements"]["disabled_reason"] = Value::Null;
     }
+
+    /// Tells of an account as it is now, from the account itself.
+    pub(crate) fn tell_of_account(&self, account: &str) {
+        let mut state = self.state();
+        state.tell("account.updated", account);
+        if let Some(event) = state.events.back_mut() {
+            event["account"] = account.into();
+        }
+    }
+
+    /// Money that was sent to an account is taken back.
+    pub(crate) fn reverse_transfer(&self, transfer: &str, cents: i64) {
+        let mut state = self.state();
+        let object = state.object(transfer);
+        let reversed = object["amount_reversed"].as_i64().unwrap() + cents;
+        object["amount_reversed"] = reversed.into();
+        object["reversed"] = (object["amount"] == reversed).into();
+        state.tell("transfer.reversed", transfer);
+    }
 }

@@ -16,8 +16,16 @@ use crate::error::AppError;
 struct Codes(AtomicUsize);
 
 #[async_trait]
-impl SecondFactor for Codes {
-    async fn take(&self, _subject: &str, code: &str, _now: Timestamp) -> Result<(), AppError> {
+impl LocalPeople for Codes {
+    async fn is_current(&self, _subject: &str, _issued_at: i64) -> Result<bool, AppError> {
+        Ok(true)
+    }
+
+    async fn end_sessions(&self, _subject: &str) -> Result<(), AppError> {
+        Ok(())
+    }
+
+    async fn take_code(&self, _subject: &str, code: &str, _now: Timestamp) -> Result<(), AppError> {
         if code == "123456" && self.0.fetch_add(1, Ordering::SeqCst) == 0 {
             return Ok(());
         }
@@ -157,7 +165,7 @@ async fn who_shows_no_fresh_factor_gets_no_token() {
 #[tokio::test]
 async fn a_code_stands_for_a_second_factor_once() {
     let mut bench = Bench::new();
-    bench.desk = bench.desk.with_second_factor(Arc::new(Codes::default()));
+    bench.desk = bench.desk.of_people(Arc::new(Codes::default()));
     let (actor, base, _) = bench.session("alice", 700, &["pwd"]).await;
     let body = br#"{"code":"123456"}"#;
     let given = bench.desk.step_up(&actor, &base, body).await.unwrap();

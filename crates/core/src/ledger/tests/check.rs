@@ -37,6 +37,10 @@ impl Bench {
         expect("fees", self.posted(AccountKind::Fees), sums.fees);
         expect("bonus", self.posted(AccountKind::Bonus), -sums.bonus);
         expect("receivable", self.posted(AccountKind::Receivable), -sums.debt);
+        let payouts = self.books.payouts.iter().map(|(_, payout)| payout);
+        let out = payouts.filter(|payout| !payout.state.is_returned());
+        let out: i64 = out.map(|payout| payout.amount.get()).sum();
+        expect("payouts", self.posted(AccountKind::Payouts), out);
         for (key, account) in self.books.accounts.iter().filter(|(key, _)| key.is_spendable()) {
             let payer = key.owner.clone().map_or(Payer::Pool, Payer::EndUser);
             let fits = 0 <= account.held.get() && account.held <= account.posted;

@@ -12,6 +12,7 @@ mod check;
 mod disputes;
 mod drift;
 mod limits;
+mod payouts;
 mod random;
 mod records;
 mod refunds;
@@ -30,11 +31,12 @@ use super::command::*;
 use super::drift::{DriftKey, DriftWindow};
 use super::event::{Event, EventType};
 use super::hold::{CallSubject, Claim, ClaimKey, LoopCount, LoopKey};
+use super::payout::{Payout, PayoutSettings};
 use super::policy::EndUser;
 use super::token::EndUserToken;
 use super::topup::{AutoTopup, DisputeState, RefundState, Terms, Topup, TopupSource, TopupState};
 use super::*;
-use crate::ids::{CallId, CommandId, ExternalUserId, RefundId, TenantId, TokenId, TopupId};
+use crate::ids::{CallId, CommandId, ExternalUserId, PayoutId, RefundId, TenantId, TokenId, TopupId};
 use crate::money::{CreditsPerDollar, Micros};
 use crate::pricing::Charge;
 use crate::time::Timestamp;
@@ -67,6 +69,8 @@ struct Snapshot {
     auto_topups: HashMap<TenantId, AutoTopup>,
     tokens: HashMap<(TenantId, TokenId), EndUserToken>,
     drift_windows: HashMap<DriftKey, DriftWindow>,
+    payouts: HashMap<(TenantId, PayoutId), Payout>,
+    payout_settings: HashMap<TenantId, PayoutSettings>,
     appended: [usize; 6],
 }
 
@@ -138,6 +142,8 @@ impl Bench {
         load_all(&mut books.auto_topups, needs.auto_topups);
         load_all(&mut books.tokens, needs.tokens);
         load_all(&mut books.drift_windows, needs.drift_windows);
+        load_all(&mut books.payouts, needs.payouts);
+        load_all(&mut books.payout_settings, needs.payout_settings);
         let before = self.snapshot();
         let result = apply(&mut self.books, &command);
         if result.is_err() {
@@ -167,6 +173,8 @@ impl Bench {
             auto_topups: rows(&books.auto_topups),
             tokens: rows(&books.tokens),
             drift_windows: rows(&books.drift_windows),
+            payouts: rows(&books.payouts),
+            payout_settings: rows(&books.payout_settings),
             appended: [
                 books.transfers.len(),
                 books.events.len(),
@@ -299,6 +307,10 @@ impl Bench {
             .topups
             .iter()
             .for_each(|(_, topup)| auditor.topup(TENANT, topup));
+        self.books
+            .payouts
+            .iter()
+            .for_each(|(_, payout)| auditor.payout(payout));
         for key in self.account_keys() {
             auditor.account(&key, self.books.accounts.get(&key).unwrap());
         }

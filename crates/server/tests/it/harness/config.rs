@@ -60,6 +60,7 @@ secret_key = "a secret of the tests, the same on every node"
 drain_secs = 5
 
 [identity]
+invite_first_owner = false
 issuer = "http://turnpike.test/identity"
 audience = "http://turnpike.test/api/credits/dashboard"
 

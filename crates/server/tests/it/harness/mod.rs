@@ -1,11 +1,13 @@
 //! What every test stands on: a running gateway, its store, its provider, a client, and the audit at the end.
 
+pub mod browser;
 mod client;
 mod config;
 mod database;
 pub mod hooks;
 pub mod issuer;
 pub mod payments;
+pub mod payouts;
 pub mod people;
 mod raw;
 mod service;

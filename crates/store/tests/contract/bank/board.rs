@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-use turnpike_core::ids::{RefundId, TenantId};
+use turnpike_core::ids::{PayoutId, RefundId, TenantId};
 use turnpike_core::ledger::command::{NewToken, NewTopup};
 
 use crate::world::Dice;
@@ -21,6 +21,7 @@ pub(super) struct State {
     pub(super) topups: Vec<(TenantId, NewTopup)>,
     pub(super) refunds: Vec<(TenantId, NewTopup, RefundId, i64)>,
     pub(super) tokens: Vec<(TenantId, NewToken)>,
+    pub(super) payouts: Vec<(TenantId, PayoutId)>,
 }
 
 /// One of `things`, the recent ones more often.

@@ -7,6 +7,7 @@ use turnpike_core::ids::TenantId;
 use turnpike_core::ledger::command::{
     AttachCheckout, Capture, FinishStream, NewHold, PaymentState, SetFrozen,
 };
+use turnpike_core::ledger::payout::PayoutProgress;
 use turnpike_core::ledger::topup::{DisputeState, RefundState};
 use turnpike_core::ledger::{Action, Outcome, Payer, Rejection};
 use turnpike_store::{Store, SubmitError, TopupFilter};
@@ -14,11 +15,12 @@ use turnpike_store::{Store, SubmitError, TopupFilter};
 use super::board::{Board, recent};
 use super::{Entry, Said};
 use crate::actions::{
-    answer, capture, charge, claim, command, grant, move_to, new_hold, reference, release, user,
+    answer, capture, charge, claim, command, grant, move_to, new_hold, reference, release, usd, user,
 };
 use crate::money_in::{
     dispute_told, mint, new_refund, new_token, new_topup, note, open_topup, refund_told, retire, revoke, told,
 };
+use crate::payouts::{new_payout, pay_out, progress};
 use crate::world::Dice;
 
 /// By hand, whatever disputes and debts have frozen.
@@ -104,7 +106,7 @@ impl Client {
         let tenant = self.board.tenant(&mut self.dice);
         let slot = self.board.slot(&mut self.dice);
         let name = self.board.name(tenant, slot);
-        match self.dice.roll(21) {
+        match self.dice.roll(24) {
             0 => self.give(tenant, &name).await,
             1 | 2 => {
                 let (amount, to_user) = (self.amount(200_000), self.dice.roll(2) == 0);
@@ -131,8 +133,28 @@ impl Client {
                 }
             }
             19 => drop(self.try_run(tenant, free(&name)).await),
+            20 => {
+                let mut new = new_payout((self.dice.roll(2) == 0).then(|| self.amount(20_000)));
+                new.min = usd(1);
+                self.board.state().payouts.push((tenant, new.id));
+                self.try_run(tenant, pay_out(&new)).await;
+            }
+            21 | 22 => self.tell_payout().await,
             _ => self.leave(tenant, slot, &name).await,
         }
+    }
+
+    async fn tell_payout(&mut self) {
+        let known = recent(&self.board.state().payouts, &mut self.dice);
+        let Some((tenant, payout)) = known else { return };
+        let action = match self.dice.roll(5) {
+            0 => progress(payout, PayoutProgress::Begun),
+            1 => progress(payout, PayoutProgress::Paid("tx".into())),
+            2 => progress(payout, PayoutProgress::Failed("no".into())),
+            3 => progress(payout, PayoutProgress::Reversed("back".into())),
+            _ => Action::CancelPayout(payout),
+        };
+        self.try_run(tenant, action).await;
     }
 
     /// A grant whose key may be another client's too.

@@ -28,6 +28,7 @@ use self::board::Board;
 use self::client::Client;
 use crate::actions::{grant, move_to};
 use crate::faults::proxy::{Cut, Proxy};
+use crate::payouts::to_stablecoin;
 use crate::world::{Dice, Kind, NOW, World, on};
 
 const CLIENTS: u64 = 16;
@@ -48,6 +49,7 @@ async fn bank(world: &World, stores: &[Arc<dyn Store>], seed: u64) {
     let mut opening = Client::new(world.store.clone(), board.clone(), Dice::new(seed));
     for tenant in tenants {
         opening.run(tenant, grant(&Payer::Pool, 500_000_000)).await;
+        opening.run(tenant, to_stablecoin()).await;
         for slot in 0..USERS {
             opening
                 .run(tenant, move_to(&board.name(tenant, slot), 1_000_000, true))

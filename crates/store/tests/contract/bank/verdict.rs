@@ -77,6 +77,7 @@ impl Books {
         let made_row = match &command.action {
             Action::Hold(hold) => self.calls.contains_key(&hold.call),
             Action::OpenTopup(new) => self.topups.contains_key(&new.id),
+            Action::OpenPayout(new) => world.store.find_payout(tenant, new.id).await.unwrap().is_some(),
             Action::MintToken(new) => world.store.find_token(tenant, new.id).await.unwrap().is_some(),
             _ => false,
         };
@@ -141,7 +142,8 @@ impl Books {
                     }
                 }
             }
-            (Outcome::Held(_) | Outcome::Minted, _) => {
+            (Outcome::Held(_) | Outcome::Minted, _)
+            | (Outcome::Payout { changed: true, .. }, Action::OpenPayout(_)) => {
                 assert!(self.happened(world, command).await, "{command:?}");
             }
             _ => {}
@@ -165,6 +167,8 @@ fn is_noted(outcome: &Outcome) -> bool {
             | Outcome::Revoked(0)
             | Outcome::Frozen(false)
             | Outcome::Retired { already: true, .. }
+            | Outcome::Payout { changed: false, .. }
+            | Outcome::PayoutSettings { changed: false, .. }
     )
 }
 

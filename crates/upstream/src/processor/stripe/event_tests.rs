@@ -353,3 +353,32 @@ proptest! {
         let _outcome = read_object(kind, &mutated);
     }
 }
+
+#[test]
+fn an_account_tells_of_itself_alone_and_a_transfer_of_what_came_back() {
+    let account = json!({
+        "id": "acct_1", "object": "account", "details_submitted": true, "payouts_enabled": true,
+        "capabilities": {"transfers": "active"}, "requirements": {"disabled_reason": null},
+    });
+    let mut told = json!({
+        "id": "evt_1", "object": "event", "type": "account.updated", "livemode": false, "account": "acct_1",
+        "data": {"object": account},
+    });
+    let report = |event: &Value| read(event.to_string().as_bytes()).unwrap().report;
+    assert!(matches!(report(&told), Report::Account(account) if account.is_payable()));
+    told["account"] = "acct_2".into();
+    assert_eq!(report(&told), Report::Nothing);
+    let back = json!({
+        "id": "evt_2", "object": "event", "type": "transfer.reversed", "livemode": false,
+        "data": {"object": {"id": "tr_1", "object": "transfer", "amount": 900, "currency": "usd",
+            "amount_reversed": 400, "reversed": false}},
+    });
+    let Report::Reversal(reversal) = report(&back) else {
+        panic!("{back}")
+    };
+    assert!(!reversal.is_whole());
+    assert_eq!(
+        (reversal.transfer.as_str(), reversal.reversed_cents),
+        ("tr_1", 400)
+    );
+}

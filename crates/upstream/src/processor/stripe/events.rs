@@ -1,11 +1,12 @@
 //! Stripe's events → [`ProcessorEvent`].
 //!
-//! The rule: only what has been verified comes here. Kinds that do not concern the ledger, and events of
-//! connected accounts, are [`Report::Nothing`]: their sender must not repeat them. What a known kind holds is
+//! The rule: only what has been verified comes here. Kinds that do not concern the ledger, and what
+//! happens on connected accounts, are [`Report::Nothing`]: their sender must not repeat them. What a known kind holds is
 //! read by [`super::reports`].
 
 use serde_json::Value;
 
+use super::payouts;
 use super::reports::{self, Fields, Malformed};
 use crate::processor::{EventError, PaymentState, ProcessorEvent, Report};
 
@@ -26,11 +27,15 @@ fn event(value: &Value) -> Result<ProcessorEvent, Malformed> {
         .flag("livemode")?
         .ok_or_else(|| Malformed("livemode is missing".to_owned()))?;
     // INVARIANT: a connected account belongs to whom we pay out to. It can make a paid session that names
-    // any reference, so nothing that happened on one concerns the ledger.
-    let report = if event.text("account")?.is_some() {
-        Report::Nothing
-    } else {
-        report(kind, event)?
+    // any reference, so nothing that happened on one concerns the ledger. What Stripe says of the account itself
+    // does, and only of the account that the event came from.
+    let report = match event.text("account")? {
+        Some(of) if kind == "account.updated" => match payouts::account(object(event)?)? {
+            account if account.id == of => Report::Account(account),
+            _another => Report::Nothing,
+        },
+        Some(_) => Report::Nothing,
+        None => report(kind, event)?,
     };
     Ok(ProcessorEvent {
         id: event.needed_text("id")?.to_owned(),
@@ -59,6 +64,7 @@ fn report(kind: &str, event: Fields<'_>) -> Result<Report, Malformed> {
         | "charge.dispute.closed"
         | "charge.dispute.funds_withdrawn"
         | "charge.dispute.funds_reinstated" => reports::dispute(object(event)?).map(Report::Dispute),
+        "transfer.reversed" => payouts::reversal(object(event)?).map(Report::Reversal),
         // Among them `charge.refunded`, which sums up what the `refund.*` events tell one by one.
         _ => Ok(Report::Nothing),
     }

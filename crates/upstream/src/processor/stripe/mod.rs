@@ -19,8 +19,8 @@ use serde_json::Value;
 
 use super::signature::verify_event;
 use super::{
-    Checkout, DisputeReport, EventError, NewCharge, NewCheckout, NewRefund, PaymentReport, PaymentState,
-    Processor, ProcessorError, ProcessorEvent, RefundReport,
+    AccountLink, Checkout, DisputeReport, EventError, NewCharge, NewCheckout, NewRefund, PaymentReport,
+    PaymentState, PayoutAccount, PayoutReport, Processor, ProcessorError, ProcessorEvent, RefundReport,
 };
 use crate::client::{Client, ClientSettings};
 use crate::guard::Guard;
@@ -30,7 +30,6 @@ use api::{Api, Fault, Refusal};
 use reports::{Fields, Malformed};
 
 pub use api::STRIPE_VERSION;
-pub use payouts::{AccountLink, PayoutAccount, PayoutReport};
 
 /// What the adapter is built from.
 #[derive(Clone, Debug)]
@@ -225,6 +224,32 @@ impl Processor for StripeProcessor {
     async fn find_dispute(&self, dispute: &str) -> Result<Option<DisputeReport>, ProcessorError> {
         let path = form::object_path("disputes", dispute, "")?;
         self.find_as(&path, reports::dispute).await
+    }
+
+    async fn create_account(&self, attempt: &str) -> Result<PayoutAccount, ProcessorError> {
+        payouts::create_account(self, attempt).await
+    }
+
+    async fn create_account_link(
+        &self,
+        account: &str,
+        refresh_url: &str,
+        return_url: &str,
+    ) -> Result<AccountLink, ProcessorError> {
+        payouts::create_account_link(self, account, refresh_url, return_url).await
+    }
+
+    async fn find_account(&self, account: &str) -> Result<Option<PayoutAccount>, ProcessorError> {
+        payouts::find_account(self, account).await.map(Some)
+    }
+
+    async fn transfer(
+        &self,
+        attempt: &str,
+        account: &str,
+        amount_cents: i64,
+    ) -> Result<PayoutReport, ProcessorError> {
+        payouts::transfer(self, attempt, account, amount_cents).await
     }
 
     fn read_event(&self, raw: &[u8], signature: &str, now: i64) -> Result<ProcessorEvent, EventError> {

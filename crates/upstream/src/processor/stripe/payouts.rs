@@ -3,108 +3,60 @@
 //! The rule: like every call here these are repeatable under the attempt that the caller stored. Who is paid
 //! what, and when, is the app's business.
 
-use serde_json::Value;
-
-use super::api::Fault;
-use super::reports::{Fields, Malformed};
+use super::reports::{Fields, Malformed, words};
 use super::{StripeProcessor, form, unusable};
-use crate::processor::ProcessorError;
+use crate::processor::{AccountLink, PayoutAccount, PayoutReport, ProcessorError, Reversal};
 
-/// An account that Stripe pays out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PayoutAccount {
-    /// Stripe's id of it.
-    pub id: String,
-    /// Whether its owner has told Stripe everything.
-    pub details_submitted: bool,
-    /// Whether Stripe pays it out to its bank.
-    pub payouts_enabled: bool,
-    /// Whether transfers to it are possible.
-    pub transfers_enabled: bool,
-    /// Why Stripe has stopped it, in Stripe's word.
-    pub disabled_reason: Option<String>,
+/// Why an account that Stripe does not know cannot be paid out to.
+const NO_SUCH_ACCOUNT: &str = "no_such_account";
+
+pub(super) async fn create_account(
+    stripe: &StripeProcessor,
+    attempt: &str,
+) -> Result<PayoutAccount, ProcessorError> {
+    let sent = stripe.api.post("/v1/accounts", form::account(), Some(attempt));
+    let answer = sent.await?;
+    Fields::of(&answer).and_then(account).map_err(unusable)
 }
 
-/// A page of Stripe's on which an account's owner introduces themselves; good for one visit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AccountLink {
-    /// Where it is.
-    pub url: String,
-    /// When it stops working, Unix seconds.
-    pub expires_at: i64,
+pub(super) async fn create_account_link(
+    stripe: &StripeProcessor,
+    account: &str,
+    refresh_url: &str,
+    return_url: &str,
+) -> Result<AccountLink, ProcessorError> {
+    let form = form::account_link(account, refresh_url, return_url);
+    let answer = stripe.api.post("/v1/account_links", form, None).await?;
+    Fields::of(&answer).and_then(account_link).map_err(unusable)
 }
 
-/// Money that was sent to an account.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PayoutReport {
-    /// Stripe's id of the transfer.
-    pub transfer: String,
-    /// The account.
-    pub account: String,
-    /// In cents.
-    pub amount_cents: i64,
-    /// ISO 4217, lower case.
-    pub currency: String,
+pub(super) async fn find_account(
+    stripe: &StripeProcessor,
+    id: &str,
+) -> Result<PayoutAccount, ProcessorError> {
+    let path = form::object_path("accounts", id, "")?;
+    let found = stripe.find_as(&path, account).await?;
+    Ok(found.unwrap_or_else(|| PayoutAccount {
+        id: id.to_owned(),
+        details_submitted: false,
+        payouts_enabled: false,
+        transfers_enabled: false,
+        disabled_reason: Some(NO_SUCH_ACCOUNT.to_owned()),
+    }))
 }
 
-impl StripeProcessor {
-    /// Makes an account to pay out to.
-    ///
-    /// # Errors
-    /// [`ProcessorError`]
-    pub async fn create_account(&self, attempt: &str) -> Result<PayoutAccount, ProcessorError> {
-        let answer = self
-            .api
-            .post("/v1/accounts", form::account(), Some(attempt))
-            .await?;
-        account(&answer).map_err(unusable)
-    }
-
-    /// Makes a page to introduce oneself on. A repeat makes another page, which does no harm.
-    ///
-    /// # Errors
-    /// [`ProcessorError`]
-    pub async fn create_account_link(
-        &self,
-        account: &str,
-        refresh_url: &str,
-        return_url: &str,
-    ) -> Result<AccountLink, ProcessorError> {
-        let form = form::account_link(account, refresh_url, return_url);
-        let answer = self.api.post("/v1/account_links", form, None).await?;
-        account_link(&answer).map_err(unusable)
-    }
-
-    /// How far an account is; `None` when there is no such account.
-    ///
-    /// # Errors
-    /// [`ProcessorError`]
-    pub async fn find_account(&self, id: &str) -> Result<Option<PayoutAccount>, ProcessorError> {
-        let path = form::object_path("accounts", id, "")?;
-        match self.find(&path).await? {
-            Some(answer) => account(&answer).map(Some).map_err(unusable),
-            None => Ok(None),
-        }
-    }
-
-    /// Sends money to an account.
-    ///
-    /// # Errors
-    /// [`ProcessorError`]
-    pub async fn transfer(
-        &self,
-        attempt: &str,
-        account: &str,
-        amount_cents: i64,
-    ) -> Result<PayoutReport, ProcessorError> {
-        let form = form::transfer(attempt, account, amount_cents);
-        let answer: Result<Value, Fault> = self.api.post("/v1/transfers", form, Some(attempt)).await;
-        payout(&answer?).map_err(unusable)
-    }
+pub(super) async fn transfer(
+    stripe: &StripeProcessor,
+    attempt: &str,
+    account: &str,
+    amount_cents: i64,
+) -> Result<PayoutReport, ProcessorError> {
+    let form = form::transfer(attempt, account, amount_cents);
+    let answer = stripe.api.post("/v1/transfers", form, Some(attempt)).await?;
+    Fields::of(&answer).and_then(payout).map_err(unusable)
 }
 
-fn account(answer: &Value) -> Result<PayoutAccount, Malformed> {
-    let account = Fields::of(answer)?;
+pub(super) fn account(account: Fields<'_>) -> Result<PayoutAccount, Malformed> {
     let transfers = match account.object("capabilities")? {
         Some(capabilities) => capabilities.text("transfers")?,
         None => None,
@@ -118,25 +70,33 @@ fn account(answer: &Value) -> Result<PayoutAccount, Malformed> {
         details_submitted: account.flag("details_submitted")?.unwrap_or(false),
         payouts_enabled: account.flag("payouts_enabled")?.unwrap_or(false),
         transfers_enabled: transfers == Some("active"),
-        disabled_reason: disabled_reason.map(str::to_owned),
+        disabled_reason: disabled_reason.map(words),
     })
 }
 
-fn account_link(answer: &Value) -> Result<AccountLink, Malformed> {
-    let link = Fields::of(answer)?;
+fn account_link(link: Fields<'_>) -> Result<AccountLink, Malformed> {
     Ok(AccountLink {
         url: link.needed_text("url")?.to_owned(),
-        expires_at: link.integer("expires_at")?.unwrap_or_default(),
+        expires_at: link.integer("expires_at")?,
     })
 }
 
-fn payout(answer: &Value) -> Result<PayoutReport, Malformed> {
-    let transfer = Fields::of(answer)?;
+fn payout(transfer: Fields<'_>) -> Result<PayoutReport, Malformed> {
     let (amount_cents, currency) = transfer.money("amount")?;
     Ok(PayoutReport {
         transfer: transfer.needed_text("id")?.to_owned(),
         account: transfer.reference("destination")?.unwrap_or_default().to_owned(),
         amount_cents,
         currency,
+    })
+}
+
+pub(super) fn reversal(transfer: Fields<'_>) -> Result<Reversal, Malformed> {
+    let (amount_cents, _currency) = transfer.money("amount")?;
+    let reversed_cents = transfer.integer("amount_reversed")?.unwrap_or_default();
+    Ok(Reversal {
+        transfer: transfer.needed_text("id")?.to_owned(),
+        amount_cents,
+        reversed_cents,
     })
 }
