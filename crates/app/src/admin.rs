@@ -6,20 +6,26 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use turnpike_core::access::{KeyKind, KeyPepper, KeySecret, Role, Scope};
+use turnpike_core::access::{KeyKind, Role, Scope};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{CommandId, ExternalUserId, KeyId, PayoutId, TenantId};
 use turnpike_core::ledger::command::{Grant, GrantSource};
 use turnpike_core::ledger::{Action, Command, Outcome, Payer, TenantStatus};
 use turnpike_core::money::{CreditsPerDollar, Micros};
 use turnpike_core::pricing::{Catalogue, ModelPrice};
-use turnpike_store::{ApiKey, AuditRow, KeyPricing, MemberChange, PriceRow, Store, Tenant, TenantSettings};
+use turnpike_store::{
+    AuditRow, KeyFilter, KeyPricing, MemberChange, PriceRow, Store, Tenant, TenantSettings,
+};
 
 use crate::audit::Changed as _;
+use crate::changes::Author;
 use crate::drift::{DriftDesk, ImportedCosts};
 use crate::environment::Environment;
 use crate::error::AppError;
+use crate::keys::{KeyIssuer, NewKey, key_view};
 use crate::payouts::OperatorPayouts;
+use crate::people::PeopleDesk;
+use crate::settings::SettingsDesk;
 use crate::tokens::KeyVault;
 use crate::workspaces::{action, checked_subject, member_view};
 
@@ -68,6 +74,18 @@ pub enum AdminRequest {
         tenant: TenantId,
         /// The identity provider's subject.
         subject: String,
+    },
+    /// Makes an invitation.
+    MemberInvite {
+        /// The workspace.
+        tenant: TenantId,
+        /// What who accepts may do.
+        role: Role,
+    },
+    /// Lets a person of the built-in identity choose password and second factor anew.
+    MemberReset {
+        /// What the person signs in with.
+        login: String,
     },
     /// Adds a key.
     KeyCreate {
@@ -157,30 +175,32 @@ pub enum AdminRequest {
 pub struct AdminDesk {
     store: Arc<dyn Store>,
     environment: Arc<dyn Environment>,
-    pepper: KeyPepper,
-    brand: Arc<str>,
+    issuer: KeyIssuer,
+    settings: SettingsDesk,
     vault: Arc<KeyVault>,
     drift: Arc<DriftDesk>,
+    people: Arc<PeopleDesk>,
 }
 
 impl AdminDesk {
-    /// A desk over `store`; keys begin with `brand` and are hashed under `pepper`, tokens are signed by `vault`,
-    /// invoices are compared by `drift`.
-    pub const fn new(
+    /// A desk over `store`; keys come from `issuer`, tokens are signed by `vault`, invoices are compared by `drift`,
+    /// people let in by `people`.
+    pub fn new(
         store: Arc<dyn Store>,
         environment: Arc<dyn Environment>,
-        pepper: KeyPepper,
-        brand: Arc<str>,
+        issuer: KeyIssuer,
         vault: Arc<KeyVault>,
         drift: Arc<DriftDesk>,
+        people: Arc<PeopleDesk>,
     ) -> Self {
         Self {
+            settings: SettingsDesk::new(store.clone(), environment.clone()),
             store,
             environment,
-            pepper,
-            brand,
+            issuer,
             vault,
             drift,
+            people,
         }
     }
 
@@ -205,11 +225,9 @@ impl AdminDesk {
             }
             AdminRequest::TenantSettings { tenant, settings } => {
                 crate::settings::validate(&settings)?;
-                let before = self.tenant(tenant).await?;
-                let audit = self
-                    .audit(tenant, "tenant.settings", tenant.to_string(), origin)
-                    .changed(&json!(before.settings), &json!(settings));
-                self.store.set_tenant_settings(tenant, &settings, &audit).await?;
+                let author = Author::operator(tenant, origin);
+                let replace = |_current: &TenantSettings| Ok(settings.clone());
+                self.settings.replace(&author, replace).await?;
                 Ok(tenant_view(&self.tenant(tenant).await?))
             }
             AdminRequest::MemberAdd {
@@ -228,6 +246,10 @@ impl AdminDesk {
             AdminRequest::MemberRemove { tenant, subject } => {
                 self.change_member(tenant, &subject, None, origin).await
             }
+            AdminRequest::MemberInvite { tenant, role } => {
+                self.people.invitations.invite(tenant, role, origin).await
+            }
+            AdminRequest::MemberReset { login } => self.people.reset(&login, origin).await,
             AdminRequest::KeyCreate {
                 tenant,
                 name,
@@ -235,21 +257,27 @@ impl AdminDesk {
                 scopes,
                 expires_in,
             } => {
-                self.create_key(tenant, name, kind, scopes, expires_in, origin)
-                    .await
+                self.tenant(tenant).await?;
+                let new = NewKey {
+                    name,
+                    kind,
+                    scopes,
+                    pricing: KeyPricing::default(),
+                    tools: None,
+                    expires_in,
+                };
+                let author = Author::operator(tenant, origin);
+                self.issuer.issue(&author, new).await
             }
             AdminRequest::KeyList { tenant } => {
                 self.tenant(tenant).await?;
-                let keys = self.store.list_keys(tenant).await?;
-                Ok(json!({ "keys": keys.iter().map(|key| self.key_view(key)).collect::<Vec<_>>() }))
+                let keys = self.store.list_keys(tenant, &KeyFilter::ALL).await?;
+                let now = self.environment.now();
+                Ok(json!({ "keys": keys.iter().map(|key| key_view(key, now)).collect::<Vec<_>>() }))
             }
             AdminRequest::KeyRevoke { tenant, key } => {
-                let audit = self.audit(tenant, "key.revoke", key.to_string(), origin);
-                if !self
-                    .store
-                    .revoke_key(tenant, key, self.environment.now(), &audit)
-                    .await?
-                {
+                let author = Author::operator(tenant, origin);
+                if !self.issuer.revoke(&author, key).await? {
                     return Err(AppError::new(
                         ErrorCode::NotFound,
                         "there is no such key that still works",
@@ -308,17 +336,7 @@ impl AdminDesk {
     }
 
     fn audit(&self, tenant: TenantId, action: &'static str, target: String, origin: &str) -> AuditRow {
-        AuditRow {
-            id: self.environment.new_id(),
-            tenant,
-            at: self.environment.now(),
-            actor: "operator".to_owned(),
-            action,
-            target,
-            before: None,
-            after: None,
-            origin: origin.to_owned(),
-        }
+        Author::operator(tenant, origin).row(&*self.environment, action, target)
     }
 
     async fn create_tenant(&self, name: &str, origin: &str) -> Result<Value, AppError> {
@@ -372,59 +390,6 @@ impl AdminDesk {
             Some(role) => json!({ "subject": subject, "role": role,
                 "createdAt": member.map_or(change.at, |member| member.created_at) }),
         })
-    }
-
-    async fn create_key(
-        &self,
-        tenant: TenantId,
-        name: String,
-        kind: KeyKind,
-        mut scopes: Vec<Scope>,
-        expires_in: Option<i64>,
-        origin: &str,
-    ) -> Result<Value, AppError> {
-        self.tenant(tenant).await?;
-        checked_name("name", &name, 100)?;
-        scopes.sort_unstable();
-        scopes.dedup();
-        let allowed: &[Scope] = match kind {
-            KeyKind::Secret => Scope::ALL,
-            KeyKind::Publishable => &[Scope::WidgetRead],
-            KeyKind::Sandbox => &[],
-        };
-        if let Some(scope) = scopes.iter().find(|scope| !allowed.contains(scope)) {
-            return Err(AppError::invalid(
-                "scopes",
-                format!("a {kind} key cannot have the scope {scope}"),
-            ));
-        }
-        if expires_in.is_some_and(|secs| !(60..=31_536_000).contains(&secs)) {
-            return Err(AppError::invalid("expiresIn", "must be 60 to 31536000 seconds"));
-        }
-        let now = self.environment.now();
-        let secret = KeySecret::generate(&self.brand, kind, &self.environment.random_32());
-        let key = ApiKey {
-            id: KeyId(self.environment.new_id()),
-            tenant,
-            kind,
-            name,
-            prefix: secret.prefix().to_owned(),
-            hash: secret.hash(&self.pepper),
-            scopes,
-            pricing: KeyPricing::default(),
-            tools: None,
-            created_at: now,
-            created_by: "operator".to_owned(),
-            expires_at: expires_in.map(|secs| now.plus_millis(secs.saturating_mul(1000))),
-            last_used_at: None,
-            revoked_at: None,
-        };
-        let metadata = self.key_view(&key);
-        let audit = self
-            .audit(tenant, "key.create", key.id.to_string(), origin)
-            .made(&metadata);
-        self.store.insert_key(&key, &audit).await?;
-        Ok(json!({ "kind": kind, "key": secret.reveal(), "keyMetadata": metadata }))
     }
 
     async fn grant(
@@ -490,22 +455,6 @@ impl AdminDesk {
         }
         self.store.put_prices(&rows, self.environment.now()).await?;
         Ok(json!({ "applied": rows.len() }))
-    }
-
-    /// What may be shown of a key (`keyMetadata` of decisions, section 3).
-    pub fn key_view(&self, key: &ApiKey) -> Value {
-        let expired = key.expires_at.is_some_and(|at| at <= self.environment.now());
-        let status = match (key.revoked_at, expired) {
-            (Some(_), _) => "revoked",
-            (None, true) => "expired",
-            (None, false) => "active",
-        };
-        json!({
-            "id": key.id, "name": key.name, "kind": key.kind, "keyPrefix": key.prefix, "scopes": key.scopes,
-            "pricing": key.pricing, "tools": key.tools.as_ref().map(|enable| json!({ "enable": enable })),
-            "status": status, "createdAt": key.created_at, "createdBy": key.created_by,
-            "expiresAt": key.expires_at, "lastUsedAt": key.last_used_at, "revokedAt": key.revoked_at,
-        })
     }
 }
 

@@ -7,6 +7,7 @@ use turnpike_core::errors::ErrorCode;
 use turnpike_store::{AuditFilter, AuditRecord, AuditRow, Store};
 
 use crate::auth::Actor;
+use crate::changes::Author;
 use crate::environment::Environment;
 use crate::error::AppError;
 
@@ -17,17 +18,7 @@ pub(crate) fn audit_row(
     action: &'static str,
     target: &impl ToString,
 ) -> AuditRow {
-    AuditRow {
-        id: environment.new_id(),
-        tenant: actor.tenant.id,
-        at: environment.now(),
-        actor: actor.label(),
-        action,
-        target: target.to_string(),
-        before: None,
-        after: None,
-        origin: actor.origin.to_string(),
-    }
+    Author::of(actor).row(environment, action, target.to_string())
 }
 
 /// Says what a change was.

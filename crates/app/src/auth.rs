@@ -9,7 +9,6 @@ use quick_cache::sync::Cache;
 use turnpike_core::access::{KeyHash, KeyKind, KeyPepper, KeySecret, Role, Scope};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{ExternalUserId, KeyId, TenantId, TokenId};
-use turnpike_core::ledger::TenantStatus;
 use turnpike_core::ledger::token::EndUserToken;
 use turnpike_core::time::Timestamp;
 use turnpike_store::{ApiKey, Store, Tenant};
@@ -177,6 +176,14 @@ impl Actor {
                 format!("this needs an owner or admin; your role is {role}"),
             )),
             ActorCredential::Member { .. } | ActorCredential::Key(_) | ActorCredential::EndUser(_) => Ok(()),
+        }
+    }
+
+    /// The key it presented, if that is what it presented.
+    pub fn key(&self) -> Option<&ApiKey> {
+        match &self.credential {
+            ActorCredential::Key(key) => Some(key),
+            ActorCredential::Member { .. } | ActorCredential::EndUser(_) => None,
         }
     }
 
@@ -414,20 +421,5 @@ impl Authenticator {
             credential,
             origin: UNKNOWN_ORIGIN.into(),
         })
-    }
-}
-
-/// Demands a workspace that may spend.
-///
-/// # Errors
-/// `TENANT_SUSPENDED`.
-pub fn require_active(tenant: &Tenant) -> Result<(), AppError> {
-    if tenant.status == TenantStatus::Active {
-        Ok(())
-    } else {
-        Err(AppError::new(
-            ErrorCode::TenantSuspended,
-            format!("the workspace is {}", tenant.status),
-        ))
     }
 }

@@ -12,12 +12,11 @@ use turnpike_core::pricing::Charge;
 use turnpike_store::ApiKey;
 use turnpike_upstream::ChatApi;
 
-use crate::auth::require_active;
 use crate::chat::{Bounded, ChatRequest};
 use crate::context::CallContext;
 use crate::engine::{Admission, Admitted, Answer, AnswerSender, Engine, tell};
 use crate::error::AppError;
-use crate::providers::{FrozenPrice, Offer, ProviderEntry, Shelf, require_enabled};
+use crate::providers::{FrozenPrice, Offer, ProviderEntry, Shelf};
 use crate::sandbox;
 use crate::settle::settle;
 use crate::stream::StreamPlan;
@@ -41,7 +40,7 @@ pub(crate) struct Prepared<P> {
     pub(crate) plan: P,
 }
 
-struct ChatPlan {
+pub(crate) struct ChatPlan {
     price: FrozenPrice,
     bounded: Bounded,
     stream: bool,
@@ -96,7 +95,6 @@ impl CallDesk {
                 .await
                 .map(Start::Answered);
         }
-        require_active(&context.actor.tenant)?;
         let required = context
             .actor
             .tenant
@@ -116,22 +114,24 @@ impl CallDesk {
         }
     }
 
-    fn prepare_chat(
+    pub(crate) fn prepare_chat(
         &self,
         context: &CallContext,
         key: Option<&ApiKey>,
         raw: &[u8],
     ) -> Result<Prepared<ChatPlan>, AppError> {
         let request = ChatRequest::parse(raw)?;
-        let offer: Offer = self.shelf.model(&request.model)?;
+        let callable = context.callable(key);
+        let offer: Offer = self
+            .shelf
+            .model(&request.model, |provider, slug| callable.require(provider, slug))?;
         let provider_id = offer.entry.provider.id();
         let slug = format!("{provider_id}/{}", offer.model);
-        require_enabled(key, provider_id, &slug)?;
         let (stream, wants_usage_chunk) = (request.stream, request.wants_usage_chunk);
         let bounded = request.bound(&offer)?;
         let price = FrozenPrice::new(offer.priced.clone(), context.markup(key, provider_id, &slug));
         let price = price.with_images(bounded.images);
-        let hold = price.bound(bounded.prompt, bounded.completion, bounded.images)?;
+        let hold = price.bound(&bounded)?;
         let subject = CallSubject {
             provider: provider_id.into(),
             endpoint: CHAT_ENDPOINT.into(),

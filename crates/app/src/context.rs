@@ -11,7 +11,8 @@ use turnpike_core::pricing::EffectiveMarkup;
 use turnpike_store::ApiKey;
 
 use crate::auth::Actor;
-use crate::providers::end_user_markup;
+use crate::catalogue::Callable;
+use crate::pricing::end_user_markup;
 
 /// What a caller sends beside the body.
 #[derive(Clone, Debug)]
@@ -59,6 +60,11 @@ impl CallContext {
     pub(crate) fn claim(&self, raw: &[u8]) -> Option<NewClaim> {
         let key = self.idempotency_key.clone()?;
         Some(claim(self.actor.tenant.id, &self.payer, &self.route, raw, key))
+    }
+
+    /// What may be called with `key`, or without one.
+    pub(crate) fn callable<'a>(&'a self, key: Option<&'a ApiKey>) -> Callable<'a> {
+        Callable::new(&self.actor.tenant.settings, key)
     }
 
     pub(crate) fn markup(&self, key: Option<&ApiKey>, provider: &str, slug: &str) -> EffectiveMarkup {

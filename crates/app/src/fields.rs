@@ -35,7 +35,11 @@ const MAX_SHOWN: usize = 100;
 /// is another kind, unless the member is taken with [`Self::nullable`] or the body is read
 /// [without nulls](Self::without_nulls). Of several wrong members, the one that is taken first is reported.
 #[derive(Debug)]
-pub(crate) struct Fields(Map<String, Value>);
+pub(crate) struct Fields {
+    members: Map<String, Value>,
+    /// What stands before the names of members in what is reported: `pricing.`.
+    within: String,
+}
 
 /// A member that may be null, where null says something else than its absence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +64,18 @@ impl<T> Nullable<T> {
 }
 
 impl Fields {
+    const fn of(members: Map<String, Value>, within: String) -> Self {
+        Self { members, within }
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}{name}", self.within)
+    }
+
+    fn invalid(&self, name: &str, message: impl Into<String>) -> AppError {
+        AppError::invalid(&self.path(name), message)
+    }
+
     /// The body `raw`, which may have the members `known`; no body counts as one without members.
     ///
     /// # Errors
@@ -79,7 +95,7 @@ impl Fields {
         } else {
             parse_object(raw)?
         };
-        Ok(Self(members))
+        Ok(Self::of(members, String::new()))
     }
 
     /// The same, where no member is another than `known`.
@@ -88,11 +104,11 @@ impl Fields {
     /// `UNKNOWN_FIELD`, with one of `details` for each, up to a bound.
     pub(crate) fn only(self, known: &[&str]) -> Result<Self, AppError> {
         let unknown: Vec<String> = self
-            .0
+            .members
             .keys()
             .filter(|name| !known.contains(&name.as_str()))
             .take(MAX_NAMED)
-            .map(|name| name.chars().take(MAX_SHOWN).collect())
+            .map(|name| self.path(&name.chars().take(MAX_SHOWN).collect::<String>()))
             .collect();
         let Some(first) = unknown.first() else {
             return Ok(self);
@@ -107,17 +123,17 @@ impl Fields {
 
     /// The same, where a member that is null counts as absent.
     pub(crate) fn without_nulls(mut self) -> Self {
-        self.0.retain(|_name, value| !value.is_null());
+        self.members.retain(|_name, value| !value.is_null());
         self
     }
 
     /// Whether the member is there, null or not.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.0.contains_key(name)
+        self.members.contains_key(name)
     }
 
     fn take(&mut self, name: &str) -> Option<Value> {
-        self.0.remove(name)
+        self.members.remove(name)
     }
 
     /// A member that must be there, as `take` takes it.
@@ -126,7 +142,7 @@ impl Fields {
         name: &str,
         take: impl FnOnce(&mut Self, &str) -> Result<Option<T>, AppError>,
     ) -> Result<T, AppError> {
-        take(self, name)?.ok_or_else(|| AppError::invalid(name, "is required"))
+        take(self, name)?.ok_or_else(|| self.invalid(name, "is required"))
     }
 
     /// A member that may be null, otherwise as `take` takes it.
@@ -135,7 +151,7 @@ impl Fields {
         name: &str,
         take: impl FnOnce(&mut Self, &str) -> Result<Option<T>, AppError>,
     ) -> Result<Nullable<T>, AppError> {
-        if self.0.get(name).is_some_and(Value::is_null) {
+        if self.members.get(name).is_some_and(Value::is_null) {
             self.take(name);
             return Ok(Nullable::Null);
         }
@@ -147,7 +163,7 @@ impl Fields {
         match self.take(name) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(AppError::invalid(name, "must be a string")),
+            Some(_) => Err(self.invalid(name, "must be a string")),
         }
     }
 
@@ -164,7 +180,7 @@ impl Fields {
             return Ok(text);
         }
         let message = format!("must be {} without control characters", characters(&length));
-        Err(AppError::invalid(name, message))
+        Err(self.invalid(name, message))
     }
 
     /// A string of so many characters, which may have line breaks; only NUL is refused, as PostgreSQL cannot store it.
@@ -179,7 +195,7 @@ impl Fields {
             return Ok(text);
         }
         let message = format!("must be {} without NUL", characters(&length));
-        Err(AppError::invalid(name, message))
+        Err(self.invalid(name, message))
     }
 
     /// True or false.
@@ -187,7 +203,7 @@ impl Fields {
         match self.take(name) {
             None => Ok(None),
             Some(Value::Bool(value)) => Ok(Some(value)),
-            Some(_) => Err(AppError::invalid(name, "must be true or false")),
+            Some(_) => Err(self.invalid(name, "must be true or false")),
         }
     }
 
@@ -196,8 +212,65 @@ impl Fields {
         match self.take(name) {
             None => Ok(None),
             Some(Value::Object(members)) => Ok(Some(members)),
-            Some(_) => Err(AppError::invalid(name, "must be an object")),
+            Some(_) => Err(self.invalid(name, "must be an object")),
         }
+    }
+
+    /// An object with the members `known`, whose names are reported with the name of this one before them.
+    pub(crate) fn section(&mut self, name: &str, known: &[&str]) -> Result<Option<Self>, AppError> {
+        let Some(members) = self.object(name)? else {
+            return Ok(None);
+        };
+        let within = format!("{}.", self.path(name));
+        Self::of(members, within).only(known).map(Some)
+    }
+
+    /// An object of at most `most` members, whatever their names, each of which is an object with the members `known`.
+    pub(crate) fn sections(
+        &mut self,
+        name: &str,
+        most: usize,
+        known: &[&str],
+    ) -> Result<Option<Vec<(String, Self)>>, AppError> {
+        let Some(members) = self.object(name)? else {
+            return Ok(None);
+        };
+        if members.len() > most {
+            return Err(self.invalid(name, format!("must have at most {most} members")));
+        }
+        let names: Vec<String> = members.keys().cloned().collect();
+        let mut inner = Self::of(members, format!("{}.", self.path(name)));
+        let mut sections = Vec::with_capacity(names.len());
+        for name in names {
+            if name.chars().count() > MAX_SLUG {
+                let message = format!("must have names of at most {MAX_SLUG} characters");
+                return Err(AppError::invalid(inner.within.trim_end_matches('.'), message));
+            }
+            let section = inner.section(&name, known)?;
+            sections.extend(section.map(|section| (name, section)));
+        }
+        Ok(Some(sections))
+    }
+
+    /// What every member says that is true or false, for an object of at most `most`, whatever their names.
+    pub(crate) fn switches(
+        &mut self,
+        name: &str,
+        most: usize,
+    ) -> Result<Option<Vec<(String, bool)>>, AppError> {
+        let Some(members) = self.object(name)? else {
+            return Ok(None);
+        };
+        if members.len() > most {
+            return Err(self.invalid(name, format!("must have at most {most} members")));
+        }
+        let switch = |(pattern, value): (String, Value)| {
+            let value = value.as_bool().filter(|_| pattern.chars().count() <= MAX_SLUG);
+            value.map(|value| (pattern, value))
+        };
+        let switches: Option<Vec<_>> = members.into_iter().map(switch).collect();
+        let message = format!("must have names of at most {MAX_SLUG} characters and true or false for each");
+        switches.map(Some).ok_or_else(|| self.invalid(name, message))
     }
 
     /// An amount of dollars.
@@ -215,8 +288,8 @@ impl Fields {
             None => Ok(None),
             Some(Value::String(text)) => parse(&text)
                 .map(Some)
-                .map_err(|error| AppError::invalid(name, error.to_string())),
-            Some(_) => Err(AppError::invalid(name, "must be a decimal string")),
+                .map_err(|error| self.invalid(name, error.to_string())),
+            Some(_) => Err(self.invalid(name, "must be a decimal string")),
         }
     }
 
@@ -232,7 +305,7 @@ impl Fields {
         let fitting = value.as_i64().filter(|integer| bounds.contains(integer));
         fitting.map(Some).ok_or_else(|| {
             let message = format!("must be an integer of {} to {}", bounds.start(), bounds.end());
-            AppError::invalid(name, message)
+            self.invalid(name, message)
         })
     }
 
@@ -251,20 +324,17 @@ impl Fields {
             None => Ok(Some(texts)),
             Some(at) => {
                 let path = format!("{name}/{at}");
-                Err(AppError::invalid(
-                    &path,
-                    "must be provider/endpoint or provider/*",
-                ))
+                Err(self.invalid(&path, "must be provider/endpoint or provider/*"))
             }
         }
     }
 
     /// At most `most` strings.
     pub(crate) fn texts(&mut self, name: &str, most: usize) -> Result<Option<Vec<String>>, AppError> {
-        let wrong = || AppError::invalid(name, format!("must be an array of at most {most} strings"));
         let Some(value) = self.take(name) else {
             return Ok(None);
         };
+        let wrong = || self.invalid(name, format!("must be an array of at most {most} strings"));
         let Value::Array(items) = value else {
             return Err(wrong());
         };
@@ -291,7 +361,7 @@ fn characters(length: &RangeInclusive<usize>) -> String {
 
 /// Whether `text` is `provider/*`, `provider/endpoint` or `provider/model`. A model's name may have more in it
 /// than an endpoint's.
-fn is_pattern(text: &str) -> bool {
+pub(crate) fn is_pattern(text: &str) -> bool {
     let Some((provider, name)) = text.split_once('/') else {
         return false;
     };
@@ -457,6 +527,22 @@ mod tests {
         let missing = fields("{}").required("switch", Fields::boolean).unwrap_err();
         assert_eq!(missing.code, ErrorCode::ValidationError);
         assert_eq!(paths(&missing), ["switch"]);
+        let nested = |body: &str| fields(body).section("object", &["usd"]).unwrap_err();
+        let error = nested(r#"{"object":{"other":1}}"#);
+        assert_eq!(
+            (error.code, paths(&error)),
+            (ErrorCode::UnknownField, vec!["object.other"])
+        );
+        let mut inner = fields(r#"{"object":{"usd":1}}"#)
+            .section("object", &["usd"])
+            .unwrap()
+            .unwrap();
+        assert_eq!(paths(&inner.usd("usd").unwrap_err()), ["object.usd"]);
+        let mut many = fields(r#"{"object":{"a/b":{"usd":"1"},"c":{"x":1}}}"#);
+        let error = many.sections("object", 2, &["usd"]).unwrap_err();
+        assert_eq!(paths(&error), ["object.c.x"]);
+        let mut many = fields(r#"{"object":{"a":true,"b":1}}"#);
+        assert_eq!(paths(&many.switches("object", 2).unwrap_err()), ["object"]);
         let there = fields(r#"{"switch":false}"#).required("switch", Fields::boolean);
         assert!(!there.unwrap());
     }

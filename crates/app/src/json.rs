@@ -41,6 +41,27 @@ pub fn parse(bytes: &[u8]) -> Result<Value, AppError> {
     Ok(value)
 }
 
+/// How deeply arrays and objects are nested in a JSON text.
+pub(crate) fn depth(text: &str) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0_usize);
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'[' | b'{' => {
+                depth = depth.saturating_add(1);
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
 struct UniqueKeys;
 
 impl<'de> DeserializeSeed<'de> for UniqueKeys {

@@ -10,13 +10,13 @@ use serde_json::{Map, Value, json};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::money::PicoUsd;
 use turnpike_core::pricing::{
-    Catalogue, Charge, CompiledEndpointPrice, EffectiveMarkup, Markup, MarkupLevels, ModelPrice, PriceError,
-    charge,
+    Catalogue, Charge, CompiledEndpointPrice, EffectiveMarkup, ModelPrice, PriceError, charge,
 };
 use turnpike_core::usage::Usage;
-use turnpike_store::{ApiKey, PriceRow, Store, Tenant};
+use turnpike_store::{PriceRow, Store};
 use turnpike_upstream::{HttpEndpoint, Provider};
 
+use crate::chat::Bounded;
 use crate::error::AppError;
 use crate::json::parse_object;
 
@@ -127,12 +127,22 @@ impl FrozenPrice {
         self
     }
 
+    /// What a call of this size can cost at the provider at most.
+    ///
+    /// # Errors
+    /// [`PriceError`] when a dimension has no price.
+    pub(crate) fn base_bound(model: &PricedModel, bounded: &Bounded) -> Result<PicoUsd, PriceError> {
+        model
+            .price
+            .bound(bounded.prompt, bounded.completion, bounded.images)
+    }
+
     /// The most that a call of this size can cost.
     ///
     /// # Errors
     /// [`PriceError`] when a dimension has no price.
-    pub fn bound(&self, prompt: u64, completion: u64, images: u64) -> Result<Charge, PriceError> {
-        charge(self.model.price.bound(prompt, completion, images)?, &self.markup)
+    pub(crate) fn bound(&self, bounded: &Bounded) -> Result<Charge, PriceError> {
+        charge(Self::base_bound(&self.model, bounded)?, &self.markup)
     }
 
     /// What the reported usage costs.
@@ -263,12 +273,19 @@ impl Shelf {
         self.order.iter().filter_map(|id| self.providers.get(id))
     }
 
-    /// Finds who serves `model`: a bare id (the first provider that has it) or `provider/model`.
+    /// Finds who serves `model`: a bare id (the first provider that has it and that `require` lets pass) or
+    /// `provider/model`.
     ///
     /// # Errors
-    /// `MODEL_NOT_SUPPORTED` when nobody does, `PRICE_UNAVAILABLE` when it has no price.
-    pub fn model(&self, model: &str) -> Result<Offer, AppError> {
+    /// `MODEL_NOT_SUPPORTED` when nobody does, what `require` says of a provider and its slug when it lets nobody pass,
+    /// `PRICE_UNAVAILABLE` when it has no price.
+    pub(crate) fn model(
+        &self,
+        model: &str,
+        require: impl Fn(&str, &str) -> Result<(), AppError>,
+    ) -> Result<Offer, AppError> {
         let book = self.book();
+        let mut refused = None;
         let mut unpriced = false;
         for entry in self.providers() {
             let id = model
@@ -278,6 +295,11 @@ impl Shelf {
             let Some(found) = entry.models.iter().find(|known| known.id == id) else {
                 continue;
             };
+            let provider = entry.provider.id();
+            if let Err(refusal) = require(provider, &format!("{provider}/{id}")) {
+                refused.get_or_insert(refusal);
+                continue;
+            }
             let key = (entry.prices_from.clone(), found.upstream.clone());
             let Some(priced) = book.priced.get(&key) else {
                 unpriced = true;
@@ -289,6 +311,9 @@ impl Shelf {
                 model: found.id.as_str().into(),
                 priced: priced.clone(),
             });
+        }
+        if let Some(refusal) = refused {
+            return Err(refusal);
         }
         if unpriced {
             return Err(AppError::new(
@@ -355,45 +380,4 @@ fn parse_price(row: &PriceRow) -> Result<ModelPrice, AppError> {
         serde_json::from_str(&row.document).map_err(|error| AppError::internal(&error))?;
     price.validate()?;
     Ok(price)
-}
-
-/// The markup on a call of an end user through `key`: most specific level first.
-pub fn end_user_markup(tenant: &Tenant, key: Option<&ApiKey>, provider: &str, slug: &str) -> EffectiveMarkup {
-    let own = key.map_or(Markup::NONE, |key| Markup {
-        markup_bps: key.pricing.markup_bps,
-        flat: key.pricing.flat_markup_usdc,
-    });
-    let for_endpoint = key.and_then(|key| key.pricing.endpoints.get(slug).copied());
-    let for_endpoint = for_endpoint.unwrap_or(Markup::NONE);
-    let pricing = &tenant.settings.pricing;
-    let levels = MarkupLevels {
-        // Within the key its entry for the endpoint is the more specific one.
-        key: Markup {
-            markup_bps: for_endpoint.markup_bps.or(own.markup_bps),
-            flat: for_endpoint.flat.or(own.flat),
-        },
-        endpoint: pricing.endpoints.get(slug).copied().unwrap_or(Markup::NONE),
-        provider: pricing.providers.get(provider).copied().unwrap_or(Markup::NONE),
-        global: pricing.global,
-    };
-    levels.resolve()
-}
-
-/// Whether `key` is narrowed away from `slug`.
-///
-/// # Errors
-/// `ENDPOINT_DISABLED`.
-pub fn require_enabled(key: Option<&ApiKey>, provider: &str, slug: &str) -> Result<(), AppError> {
-    let Some(enabled) = key.and_then(|key| key.tools.as_ref()) else {
-        return Ok(());
-    };
-    let all = format!("{provider}/*");
-    if enabled.iter().any(|entry| entry == slug || *entry == all) {
-        Ok(())
-    } else {
-        Err(AppError::new(
-            ErrorCode::EndpointDisabled,
-            format!("{slug} is not enabled for this key"),
-        ))
-    }
 }

@@ -13,6 +13,7 @@ use turnpike_core::money::{Credits, CreditsPerDollar};
 use turnpike_store::{EntryFilter, Store, Tenant, UsageFilter, UsageGroup, UsageRow};
 
 use crate::auth::Actor;
+use crate::catalogue::Callable;
 use crate::error::AppError;
 use crate::providers::Shelf;
 
@@ -199,12 +200,17 @@ impl Reader {
         Ok((body.slice(offset.min(end)..end), body.len(), kind))
     }
 
-    /// The models that are sold, as an OpenAI list with prices.
-    pub fn models(&self) -> Value {
+    /// The models that the caller may call, as an OpenAI list with prices.
+    pub fn models(&self, actor: &Actor) -> Value {
+        let callable = Callable::new(&actor.tenant.settings, actor.key());
         let data: Vec<Value> = self
             .shelf
             .offers()
             .iter()
+            .filter(|offer| {
+                let provider = offer.entry.provider.id();
+                callable.allows(provider, &format!("{provider}/{}", offer.model))
+            })
             .map(|offer| {
                 let price = &offer.priced.price;
                 let mut model = json!({

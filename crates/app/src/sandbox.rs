@@ -20,7 +20,8 @@ pub(crate) async fn chat(
     raw: &[u8],
 ) -> Result<Answer, AppError> {
     let request = ChatRequest::parse(raw)?;
-    let offer = shelf.model(&request.model)?;
+    let callable = context.callable(context.actor.key());
+    let offer = shelf.model(&request.model, |provider, slug| callable.require(provider, slug))?;
     let (stream, wants_usage_chunk) = (request.stream, request.wants_usage_chunk);
     let body = request.bound(&offer)?.body;
     let body: serde_json::Value =
@@ -58,6 +59,9 @@ pub(crate) fn tool(
     tool: &ToolEntry,
     raw: &[u8],
 ) -> Result<Answer, AppError> {
+    let provider = entry.provider.id();
+    let callable = context.callable(context.actor.key());
+    callable.require(provider, &format!("{provider}/{endpoint}"))?;
     let args = tool.read_args(raw)?;
     tool.price.price(&args)?;
     let receipt = simulated_receipt(

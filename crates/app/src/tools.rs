@@ -12,12 +12,11 @@ use turnpike_core::pricing::{Charge, EndpointCost, charge};
 use turnpike_core::usage::Usage;
 use turnpike_store::ApiKey;
 
-use crate::auth::require_active;
 use crate::calls::{CallDesk, Prepared, Start, key_required};
 use crate::context::CallContext;
 use crate::engine::{Admitted, Answer, Done, Engine, tell};
 use crate::error::AppError;
-use crate::providers::{ProviderEntry, ToolEntry, require_enabled, tool_price_json};
+use crate::providers::{ProviderEntry, ToolEntry, tool_price_json};
 use crate::sandbox;
 
 /// A tool call that is checked and priced.
@@ -65,7 +64,6 @@ impl CallDesk {
         if key.is_some_and(|key| key.kind == KeyKind::Sandbox) {
             return sandbox::tool(&self.engine, context, &entry, endpoint, &tool, raw).map(Start::Answered);
         }
-        require_active(&context.actor.tenant)?;
         if context.idempotency_key.is_none() {
             return Err(key_required());
         }
@@ -79,7 +77,7 @@ impl CallDesk {
         }
     }
 
-    async fn prepare_tool(
+    pub(crate) async fn prepare_tool(
         &self,
         context: &CallContext,
         key: Option<&ApiKey>,
@@ -90,7 +88,7 @@ impl CallDesk {
     ) -> Result<Prepared<ToolPlan>, AppError> {
         let provider_id = entry.provider.id();
         let slug = format!("{provider_id}/{endpoint}");
-        require_enabled(key, provider_id, &slug)?;
+        context.callable(key).require(provider_id, &slug)?;
         let args = tool.read_args(raw)?;
         let markup = context.markup(key, provider_id, &slug);
         let (base, usage) = match tool.price.price(&args)? {

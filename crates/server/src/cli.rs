@@ -163,6 +163,21 @@ pub(crate) enum MemberCommand {
         #[arg(long)]
         tenant: TenantId,
     },
+    /// Make an invitation; its link is printed once.
+    Invite {
+        #[arg(long)]
+        tenant: TenantId,
+        /// owner, admin, developer, billing or viewer.
+        #[arg(long, value_parser = role)]
+        role: Role,
+    },
+    /// Built-in identity: print a link with which a person chooses password and second factor anew, and sign the person
+    /// out.
+    Reset {
+        /// What the person signs in with.
+        #[arg(long)]
+        login: String,
+    },
     /// Remove a member.
     Remove {
         #[arg(long)]

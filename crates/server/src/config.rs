@@ -77,6 +77,7 @@ pub(crate) enum IdentityMode {
 #[serde(deny_unknown_fields)]
 pub(crate) struct IdentityConfig {
     pub(crate) mode: IdentityMode,
+    pub(crate) invite_first_owner: bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -176,7 +176,7 @@ async fn mint_token(app: &App, key: &str) -> Result<String, SetupError> {
 }
 
 /// What to try, for people.
-pub(crate) fn welcome(env: &DevEnv, data: &Path) -> String {
+pub(crate) fn welcome(env: &DevEnv, data: &Path, first_owner: Option<&str>) -> String {
     let get = |name: &str| env.get(name).map_or("", String::as_str);
     let (url, key) = (get("TURNPIKE_URL"), get("TURNPIKE_SECRET_KEY"));
     let (sandbox, token) = (get("TURNPIKE_SANDBOX_KEY"), get("TURNPIKE_END_USER_TOKEN"));
@@ -184,10 +184,18 @@ pub(crate) fn welcome(env: &DevEnv, data: &Path) -> String {
         r#"{"model":"vendor-v4-flash","messages":[{"role":"user","content":"Hello"}],"max_tokens":64}"#;
     let chat = format!("{url}/api/wrapped/credits/v1/chat/completions");
     let stream = body.replace("\"max_tokens\":64", "\"max_tokens\":64,\"stream\":true");
+    let people = match first_owner {
+        Some(link) => {
+            format!("Become the owner (password, second factor): this link works once.\n\n  {link}")
+        }
+        None => format!("Sign in at {url}/identity"),
+    };
     format!(
         "
 Turnpike runs at {url} with the workspace \"Demo\" (25 USD in its pool, 5 USD for {END_USER}).
 The providers are simulated and the data is in {data}; its keys are in {data}/{ENV_FILE}.
+
+{people}
 
 A paid call (the headers say what it cost and what is left):
 

@@ -60,8 +60,10 @@ struct ReadClaims {
 pub(crate) struct Session {
     /// The person.
     pub(crate) subject: String,
+    /// When it was made, in seconds since the epoch.
+    pub(crate) issued_at: i64,
     /// When the person authenticated, in seconds since the epoch.
-    auth_time: Option<i64>,
+    pub(crate) auth_time: Option<i64>,
     /// Whether a second factor was among the methods.
     second_factor: bool,
 }
@@ -80,6 +82,7 @@ impl Session {
         Self {
             auth_time: claims.auth_time.as_i64().filter(|seconds| *seconds >= 0),
             second_factor: by_methods || claims.acr == "mfa",
+            issued_at: claims.iat,
             subject: claims.sub,
         }
     }

@@ -61,12 +61,21 @@ pub(crate) async fn start(mut config: Config, data: &Path, roles: Roles) -> Resu
         sessions: match service.config.identity.mode {
             IdentityMode::Builtin => SessionVerifier::new(data)?,
         },
+        data: data.to_path_buf(),
         metrics: Arc::new(Metrics::new()),
         draining: AtomicBool::new(false),
         origins: Origins::default(),
         service,
     });
     Ok(Started { app, listener, roles })
+}
+
+/// The link with which the first owner joins, while nobody has joined yet and the configuration wants one.
+pub(crate) async fn first_start(app: &App) -> Result<Option<String>, SetupError> {
+    if !app.service.config.identity.invite_first_owner {
+        return Ok(None);
+    }
+    Ok(app.service.people.first_start().await?)
 }
 
 /// Runs until SIGTERM or SIGINT, then drains.

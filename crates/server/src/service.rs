@@ -17,7 +17,8 @@ use turnpike_app::tokens::{KeyVault, VaultSettings};
 use turnpike_app::topups::{TopupDesk, TopupSettings};
 use turnpike_app::webhooks::{Dispatcher, SecretBox, WebhookDesk, WebhookParts};
 use turnpike_app::{
-    AppSettings, Authenticator, CallDesk, DriftDesk, EndUserDesk, Engine, Environment, WorkspaceDesk,
+    AppSettings, Authenticator, CallDesk, CatalogueDesk, DriftDesk, EndUserDesk, Engine, Environment,
+    KeyDesk, KeyIssuer, PeopleDesk, PricingDesk, SettingsDesk, WorkspaceDesk,
 };
 use turnpike_core::access::KeyPepper;
 use turnpike_store::{PostgresOptions, PostgresStore, PriceRow, SqliteOptions, SqliteStore, Store};
@@ -26,7 +27,9 @@ use turnpike_upstream::webhook::{WebhookSender, WebhookSettings as SenderSetting
 use turnpike_upstream::{BoundedResolver, Provider, ProviderSettings, Secret};
 
 use crate::clock::SystemEnvironment;
-use crate::config::{Config, ConfigError, ModelConfig, ProcessorKind, ProviderConfig, StoreConfig};
+use crate::config::{
+    Config, ConfigError, IdentityMode, ModelConfig, ProcessorKind, ProviderConfig, StoreConfig,
+};
 
 /// Why the service cannot be put together.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +73,12 @@ pub(crate) struct Service {
     pub(crate) reader: Reader,
     pub(crate) end_users: EndUserDesk,
     pub(crate) admin: AdminDesk,
+    /// The built-in identity, and invitations whoever signs people in.
+    pub(crate) people: Arc<PeopleDesk>,
+    pub(crate) keys: KeyDesk,
+    pub(crate) settings: Arc<SettingsDesk>,
+    pub(crate) catalogue: CatalogueDesk,
+    pub(crate) pricing: PricingDesk,
     pub(crate) workspaces: WorkspaceDesk,
     pub(crate) audit: AuditReader,
     pub(crate) authenticator: Authenticator,
@@ -150,7 +159,10 @@ impl Service {
             environment.clone(),
         )?);
         let drift = drift_desk(&config, store.clone(), environment.clone());
+        let people = people(&config, &pepper, store.clone(), environment.clone())?;
         let mints = config.limits.token_mints_per_minute;
+        let settings_desk = Arc::new(SettingsDesk::new(store.clone(), environment.clone()));
+        let issuer = KeyIssuer::new(store.clone(), environment.clone(), pepper.clone(), brand.clone());
         let engine = Arc::new(Engine::new(store.clone(), environment.clone(), settings));
         Ok(Self {
             desk: CallDesk::new(engine.clone(), shelf.clone()),
@@ -161,11 +173,16 @@ impl Service {
             admin: AdminDesk::new(
                 store.clone(),
                 environment.clone(),
-                pepper.clone(),
-                brand.clone(),
+                issuer.clone(),
                 vault.clone(),
                 drift.clone(),
+                people.clone(),
             ),
+            people,
+            keys: KeyDesk::new(store.clone(), environment.clone(), issuer, shelf.clone()),
+            catalogue: CatalogueDesk::new(settings_desk.clone(), shelf.clone()),
+            pricing: PricingDesk::new(store.clone(), settings_desk.clone(), shelf.clone()),
+            settings: settings_desk,
             drift,
             authenticator: Authenticator::new(store.clone(), pepper, brand, vault.clone()),
             vault,
@@ -295,6 +312,24 @@ pub(crate) fn drift_desk(
     environment: Arc<dyn Environment>,
 ) -> Arc<DriftDesk> {
     Arc::new(DriftDesk::new(store, environment, config.drift.threshold()))
+}
+
+/// The built-in identity; with another identity provider it has no pages.
+pub(crate) fn people(
+    config: &Config,
+    pepper: &KeyPepper,
+    store: Arc<dyn Store>,
+    environment: Arc<dyn Environment>,
+) -> Result<Arc<PeopleDesk>, SetupError> {
+    let server = &config.server;
+    let public_url = if server.public_url.is_empty() {
+        format!("http://{}", server.listen)
+    } else {
+        server.public_url.clone()
+    };
+    let pages = matches!(config.identity.mode, IdentityMode::Builtin).then_some(&*public_url);
+    let desk = PeopleDesk::new(store, environment, pepper.clone(), pages)?;
+    Ok(Arc::new(desk))
 }
 
 /// Opens the configured store.

@@ -1,10 +1,9 @@
-//! Workspaces, keys and end users, with the SQL that both databases share.
+//! Workspaces and end users, with the SQL that both databases share.
 //!
 //! Each change and its audit row are one transaction; a change that touches no row writes no audit row.
 
 use async_trait::async_trait;
-use turnpike_core::access::{KeyHash, KeyKind};
-use turnpike_core::ids::{ExternalUserId, KeyId, TenantId, TokenId};
+use turnpike_core::ids::{ExternalUserId, TenantId, TokenId};
 use turnpike_core::ledger::policy::EndUser;
 use turnpike_core::ledger::token::EndUserToken;
 use turnpike_core::ledger::{Account, AccountKind, TenantStatus, transfer};
@@ -13,28 +12,26 @@ use turnpike_core::time::Timestamp;
 
 use crate::audit_log::audit_row;
 use crate::error::StoreError;
-use crate::records::{ApiKey, AuditRow, EndUserFilter, SigningKeyRow, Tenant, TenantSettings};
+use crate::records::{AuditRow, EndUserFilter, SigningKeyRow, Tenant};
 use crate::rows::{self, ACCOUNT_COLUMNS, END_USER_COLUMNS, END_USER_WIDTH, TOKEN_COLUMNS, tenant_params};
 use crate::sql::{Param, Row, Sql, Statement, params};
 use crate::traits::Directory;
 
 const TENANT_COLUMNS: &str = "tenant_id, name, status, credits_per_dollar, settings, created_at";
-const KEY_COLUMNS: &str = "k.tenant_id, k.key_id, k.kind, k.name, k.prefix, k.hash, k.scopes, k.pricing, k.tools, \
-     k.created_at, k.created_by, k.expires_at, k.last_used_at, k.revoked_at";
 /// Tokens removed in one transaction, so that no command waits long for it.
 const PRUNED_AT_ONCE: u32 = 1_000;
 /// How many columns [`tenant_columns`] are.
 pub(crate) const TENANT_WIDTH: usize = 6;
 
-fn corrupt(what: &str) -> StoreError {
+pub(crate) fn corrupt(what: &str) -> StoreError {
     StoreError::Corrupt(what.to_owned())
 }
 
-fn to_json<T: serde::Serialize>(value: &T) -> Result<String, StoreError> {
+pub(crate) fn to_json<T: serde::Serialize>(value: &T) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| StoreError::Defect(error.to_string()))
 }
 
-fn from_json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, StoreError> {
+pub(crate) fn from_json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, StoreError> {
     serde_json::from_str(text).map_err(|error| corrupt(&error.to_string()))
 }
 
@@ -59,26 +56,7 @@ pub(crate) fn tenant(row: &Row) -> Result<Tenant, StoreError> {
     })
 }
 
-fn key(row: &Row) -> Result<ApiKey, StoreError> {
-    Ok(ApiKey {
-        tenant: TenantId(row.uuid(0)?),
-        id: KeyId(row.uuid(1)?),
-        kind: KeyKind::from_code(row.small(2)?).ok_or_else(|| corrupt("key kind"))?,
-        name: row.text(3)?.to_owned(),
-        prefix: row.text(4)?.to_owned(),
-        hash: KeyHash(row.hash(5)?),
-        scopes: from_json(row.text(6)?)?,
-        pricing: from_json(row.text(7)?)?,
-        tools: row.opt_text(8)?.map(from_json).transpose()?,
-        created_at: rows::instant(row, 9)?,
-        created_by: row.text(10)?.to_owned(),
-        expires_at: rows::opt_instant(row, 11)?,
-        last_used_at: rows::opt_instant(row, 12)?,
-        revoked_at: rows::opt_instant(row, 13)?,
-    })
-}
-
-fn touched(counts: &[u64]) -> bool {
+pub(crate) fn touched(counts: &[u64]) -> bool {
     counts.first().is_some_and(|count| *count > 0)
 }
 
@@ -136,25 +114,6 @@ impl<S: Sql> Directory for S {
         Ok(touched(&self.write(vec![update, audit_row(audit)]).await?))
     }
 
-    async fn set_tenant_settings(
-        &self,
-        tenant: TenantId,
-        settings: &TenantSettings,
-        audit: &AuditRow,
-    ) -> Result<bool, StoreError> {
-        let mut params = tenant_params(tenant);
-        params.push(Param::from(to_json(settings)?));
-        let low = settings.low_balance.thresholds();
-        params.push(Param::from(low.pool.map(Micros::get)));
-        params.push(Param::from(low.end_user.map(Micros::get)));
-        let update = Statement::new(
-            "UPDATE tenants SET settings = $3, low_pool = $4, low_end_user = $5
-             WHERE bucket = $1 AND tenant_id = $2",
-            params,
-        );
-        Ok(touched(&self.write(vec![update, audit_row(audit)]).await?))
-    }
-
     async fn set_tenant_profile(
         &self,
         tenant: TenantId,
@@ -171,89 +130,6 @@ impl<S: Sql> Directory for S {
             params,
         );
         Ok(touched(&self.write(vec![update, audit_row(audit)]).await?))
-    }
-
-    async fn insert_key(&self, key: &ApiKey, audit: &AuditRow) -> Result<(), StoreError> {
-        let mut params = tenant_params(key.tenant);
-        params.extend(params![
-            key.id.0,
-            key.kind.code(),
-            &*key.name,
-            &*key.prefix,
-            &key.hash.0[..],
-            to_json(&key.scopes)?,
-            to_json(&key.pricing)?,
-            key.tools.as_ref().map(to_json).transpose()?,
-            key.created_at.millis(),
-            &*key.created_by,
-            key.expires_at.map(Timestamp::millis),
-        ]);
-        let insert = Statement::new(
-            "INSERT INTO api_keys (bucket, tenant_id, key_id, kind, name, prefix, hash, scopes, pricing, tools,
-                 created_at, created_by, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
-            params,
-        );
-        let lookup = Statement::new(
-            "INSERT INTO key_hashes (hash, tenant_id, key_id) VALUES ($1, $2, $3)",
-            params![&key.hash.0[..], key.tenant.0, key.id.0],
-        );
-        self.write(vec![insert, lookup, audit_row(audit)]).await.map(drop)
-    }
-
-    async fn find_key(&self, hash: &KeyHash) -> Result<Option<ApiKey>, StoreError> {
-        let lookup = "SELECT tenant_id, key_id FROM key_hashes WHERE hash = $1";
-        let found = self.query(lookup, params![&hash.0[..]]).await?;
-        let Some(row) = found.first() else { return Ok(None) };
-        let (tenant, id) = (TenantId(row.uuid(0)?), row.uuid(1)?);
-        let sql = format!(
-            "SELECT {KEY_COLUMNS} FROM api_keys k WHERE k.bucket = $1 AND k.tenant_id = $2 AND k.key_id = $3"
-        );
-        let mut params = tenant_params(tenant);
-        params.push(Param::from(id));
-        let found = self.query(&sql, params).await?.first().map(key).transpose()?;
-        Ok(found.filter(|key| key.hash.matches(hash)))
-    }
-
-    async fn list_keys(&self, tenant: TenantId) -> Result<Vec<ApiKey>, StoreError> {
-        let sql = format!(
-            "SELECT {KEY_COLUMNS} FROM api_keys k WHERE k.bucket = $1 AND k.tenant_id = $2
-             ORDER BY k.created_at DESC, k.key_id DESC"
-        );
-        self.query(&sql, tenant_params(tenant))
-            .await?
-            .iter()
-            .map(key)
-            .collect()
-    }
-
-    async fn revoke_key(
-        &self,
-        tenant: TenantId,
-        key: KeyId,
-        at: Timestamp,
-        audit: &AuditRow,
-    ) -> Result<bool, StoreError> {
-        let mut params = tenant_params(tenant);
-        params.extend(params![key.0, at.millis()]);
-        let update = Statement::new(
-            "UPDATE api_keys SET revoked_at = $4
-             WHERE bucket = $1 AND tenant_id = $2 AND key_id = $3 AND revoked_at IS NULL",
-            params,
-        );
-        Ok(touched(&self.write(vec![update, audit_row(audit)]).await?))
-    }
-
-    async fn touch_keys(&self, used: &[(TenantId, KeyId, Timestamp)]) -> Result<(), StoreError> {
-        for (tenant, key, at) in used {
-            let mut params = tenant_params(*tenant);
-            params.extend(params![key.0, at.millis()]);
-            let update = Statement::new(
-                "UPDATE api_keys SET last_used_at = $4 WHERE bucket = $1 AND tenant_id = $2 AND key_id = $3",
-                params,
-            );
-            self.write(vec![update]).await?;
-        }
-        Ok(())
     }
 
     async fn find_end_user(

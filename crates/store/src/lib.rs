@@ -9,13 +9,17 @@ mod catalogue;
 mod directory;
 mod drifts;
 mod error;
+mod invitations;
+mod keys;
 mod members;
 mod memory;
 mod migrate;
 mod payouts;
+mod people;
 mod postgres;
 mod records;
 mod rows;
+mod settings;
 mod sql;
 mod sqlite;
 mod statements;
@@ -26,15 +30,19 @@ mod webhooks;
 
 pub use audit_log::{AuditFilter, AuditLog, AuditRecord};
 pub use error::{StoreError, SubmitError};
+pub use invitations::{Acceptance, Accepted, Invitation, Invitations};
+pub use keys::Keys;
 pub use members::{MemberChange, Members};
 pub use memory::MemoryStore;
 pub use payouts::{PayoutSums, Payouts};
+pub use people::{Attempt, BackOff, Credentials, Enrolled, People, Person};
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use records::{
-    ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, KeyPricing,
-    LowBalanceSettings, Member, OpenCalls, PriceRow, SigningKeyRow, Tenant, TenantPricing, TenantSettings,
-    TopupFilter, TopupSettings, UsageFilter, UsageGroup, UsageRow,
+    ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, KeyFilter,
+    KeyPricing, LowBalanceSettings, Member, OpenCalls, PriceRow, SigningKeyRow, Tenant, TenantPricing,
+    TenantSettings, TopupFilter, TopupSettings, UsageFilter, UsageGroup, UsageRow,
 };
+pub use settings::{Settings, StoredSettings};
 pub use sqlite::{SqliteOptions, SqliteStore};
 pub use traits::{
     Calls, Catalogue, Directory, Drifts, Ledger, Scan, Statements, Store, Topups, Upkeep, WebhookDeliveries,

@@ -31,7 +31,9 @@ pub(crate) const SQLITE: &[Migration] = migrations!("sqlite":
     3 "0003_webhooks",
     4 "0004_usage_drift",
     5 "0005_audit_chain",
+    7 "0007_people",
     8 "0008_payouts",
+    9 "0009_keys",
 );
 pub(crate) const POSTGRES: &[Migration] = migrations!("postgres":
     1 "0001_foundation",
@@ -39,7 +41,9 @@ pub(crate) const POSTGRES: &[Migration] = migrations!("postgres":
     3 "0003_webhooks",
     4 "0004_usage_drift",
     5 "0005_audit_chain",
+    7 "0007_people",
     8 "0008_payouts",
+    9 "0009_keys",
 );
 
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)";

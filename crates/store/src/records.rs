@@ -44,6 +44,10 @@ pub struct TenantSettings {
     pub require_idempotency_key: Option<bool>,
     /// Markup on end users' calls.
     pub pricing: TenantPricing,
+    /// What may be called: by `provider/*`, `provider/endpoint` or `provider/model`; the more specific one wins, and
+    /// what none of them names may be called.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub catalog: BTreeMap<String, bool>,
     /// Below these balances the workspace is told.
     pub low_balance: LowBalanceSettings,
     /// Limits on top-ups, within the service's own.
@@ -135,6 +139,13 @@ pub struct ApiKey {
     pub revoked_at: Option<Timestamp>,
 }
 
+impl ApiKey {
+    /// Whether it can be used at `now`.
+    pub fn works(&self, now: Timestamp) -> bool {
+        self.revoked_at.is_none() && self.expires_at.is_none_or(|at| at > now)
+    }
+}
+
 /// A key's own markup (specification 2.8).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -148,6 +159,26 @@ pub struct KeyPricing {
     /// By `provider/endpoint`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub endpoints: BTreeMap<String, Markup>,
+}
+
+/// Which keys a list shows, newest first.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyFilter {
+    /// Only ids below this one.
+    pub before: Option<KeyId>,
+    /// Only those with prices of their own.
+    pub priced: bool,
+    /// At most so many.
+    pub limit: u32,
+}
+
+impl KeyFilter {
+    /// Every key.
+    pub const ALL: Self = Self {
+        before: None,
+        priced: false,
+        limit: u32::MAX,
+    };
 }
 
 /// A person's membership in a workspace.

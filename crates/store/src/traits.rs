@@ -1,10 +1,7 @@
 //! The interfaces of the store: one per group of rows that belong together.
 
 use async_trait::async_trait;
-use turnpike_core::access::KeyHash;
-use turnpike_core::ids::{
-    CallId, EventId, ExternalUserId, KeyId, TenantId, TokenId, TopupId, WebhookEndpointId,
-};
+use turnpike_core::ids::{CallId, EventId, ExternalUserId, TenantId, TokenId, TopupId, WebhookEndpointId};
 use turnpike_core::ledger::audit::AuditReport;
 use turnpike_core::ledger::command::StoredOutcome;
 use turnpike_core::ledger::drift::{DriftKey, DriftWindow};
@@ -19,12 +16,16 @@ use uuid::Uuid;
 
 use crate::audit_log::{AuditLog, AuditRecord};
 use crate::error::{StoreError, SubmitError};
+use crate::invitations::Invitations;
+use crate::keys::Keys;
 use crate::members::Members;
 use crate::payouts::Payouts;
+use crate::people::People;
 use crate::records::{
-    ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, OpenCalls,
-    PriceRow, SigningKeyRow, Tenant, TenantSettings, TopupFilter, UsageFilter, UsageGroup, UsageRow,
+    AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, OpenCalls, PriceRow,
+    SigningKeyRow, Tenant, TopupFilter, UsageFilter, UsageGroup, UsageRow,
 };
+use crate::settings::Settings;
 use crate::webhooks::{
     Canceling, ClaimedDelivery, DeliveryReport, DeliveryRow, DueEndpoint, EndpointChange, EventFilter,
     FanOut, FanOutPlan, Pruned, ReplayOf, Slots, Span, WebhookEndpoint,
@@ -106,13 +107,6 @@ pub trait Directory: Send + Sync {
         status: TenantStatus,
         audit: &AuditRow,
     ) -> Result<bool, StoreError>;
-    /// Replaces a workspace's settings; `false` = there is none.
-    async fn set_tenant_settings(
-        &self,
-        tenant: TenantId,
-        settings: &TenantSettings,
-        audit: &AuditRow,
-    ) -> Result<bool, StoreError>;
     /// Sets a workspace's name and denomination; `false` = there is none, or credits have a meaning already.
     async fn set_tenant_profile(
         &self,
@@ -121,22 +115,6 @@ pub trait Directory: Send + Sync {
         rate: CreditsPerDollar,
         audit: &AuditRow,
     ) -> Result<bool, StoreError>;
-    /// Adds a key.
-    async fn insert_key(&self, key: &ApiKey, audit: &AuditRow) -> Result<(), StoreError>;
-    /// The key that hashes to `hash`.
-    async fn find_key(&self, hash: &KeyHash) -> Result<Option<ApiKey>, StoreError>;
-    /// A workspace's keys, newest first.
-    async fn list_keys(&self, tenant: TenantId) -> Result<Vec<ApiKey>, StoreError>;
-    /// Revokes a key; `false` = there is no such key that still works.
-    async fn revoke_key(
-        &self,
-        tenant: TenantId,
-        key: KeyId,
-        at: Timestamp,
-        audit: &AuditRow,
-    ) -> Result<bool, StoreError>;
-    /// Notes when keys were last used.
-    async fn touch_keys(&self, used: &[(TenantId, KeyId, Timestamp)]) -> Result<(), StoreError>;
     /// An end user.
     async fn find_end_user(
         &self,
@@ -368,6 +346,10 @@ pub trait Store:
     + Calls
     + Statements
     + Directory
+    + Invitations
+    + People
+    + Keys
+    + Settings
     + Members
     + Topups
     + Payouts
@@ -385,6 +367,10 @@ impl<T> Store for T where
         + Calls
         + Statements
         + Directory
+        + Invitations
+        + People
+        + Keys
+        + Settings
         + Members
         + Topups
         + Payouts

@@ -11,7 +11,7 @@ use turnpike_core::money::Micros;
 use turnpike_core::time::Timestamp;
 
 use super::{EndUserDesk, Note, unexpected};
-use crate::auth::{Actor, require_active};
+use crate::auth::Actor;
 use crate::error::AppError;
 use crate::fields::Fields;
 use crate::limits::LimitClass;
@@ -145,7 +145,6 @@ impl EndUserDesk {
             .map(str::parse::<TokenId>)
             .transpose()
             .map_err(|_invalid| AppError::invalid("jti", "must be a UUID"))?;
-        require_active(&actor.tenant)?;
         let revoke = RevokeTokens {
             owner: id.clone(),
             only,

@@ -11,7 +11,7 @@ use turnpike_upstream::processor::{PayoutAccount, ProcessorError};
 
 use super::request::ReturnRequest;
 use super::{PayoutDesk, view};
-use crate::auth::{Actor, require_active};
+use crate::auth::Actor;
 use crate::error::AppError;
 use crate::topups::{Handled, urls};
 
@@ -22,7 +22,6 @@ impl PayoutDesk {
     /// `VALIDATION_ERROR`, `TENANT_SUSPENDED`, `UPSTREAM_ERROR`; 503 when the processor does not answer.
     pub async fn start_connection(&self, actor: &Actor, request: &ReturnRequest) -> Result<Value, AppError> {
         let tenant = &actor.tenant;
-        require_active(tenant)?;
         let processor = self.processor.as_ref().ok_or_else(|| {
             let message = "this service has no payment processor configured";
             AppError::new(ErrorCode::ServiceUnavailable, message)

@@ -29,7 +29,7 @@ pub(crate) use operator::OperatorPayouts;
 pub use request::{PayoutRequest, ReturnRequest, stablecoin_address};
 pub use send::PayoutSweep;
 
-use crate::auth::{Actor, require_active};
+use crate::auth::Actor;
 use crate::environment::Environment;
 use crate::error::AppError;
 use crate::schedule::Schedule;
@@ -194,7 +194,6 @@ impl PayoutDesk {
         repeat: &Repeatable,
     ) -> Result<Shown, AppError> {
         let tenant = actor.tenant.id;
-        require_active(&actor.tenant)?;
         let id = PayoutId(self.environment.new_id());
         let action = Action::OpenPayout(Box::new(NewPayout {
             id,

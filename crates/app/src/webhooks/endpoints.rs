@@ -17,7 +17,7 @@ use super::events::disabled;
 use super::request::{self, ChangedEndpoint, Missed, NewEndpoint};
 use super::view::{endpoint_view, message};
 use super::{WebhookDesk, no_such_endpoint};
-use crate::auth::{Actor, require_active};
+use crate::auth::Actor;
 use crate::error::AppError;
 
 /// Events that one step of a bulk replay looks at.
@@ -29,7 +29,6 @@ impl WebhookDesk {
     /// # Errors
     /// `VALIDATION_ERROR` for a URL that may not be told, `ALREADY_EXISTS` when the workspace has too many.
     pub async fn create(&self, actor: &Actor, raw: &[u8]) -> Result<Value, AppError> {
-        require_active(&actor.tenant)?;
         let new = NewEndpoint::parse(raw)?;
         let parts = &self.parts;
         let destination = self.destination(&new.url).await?;
@@ -95,7 +94,6 @@ impl WebhookDesk {
     /// # Errors
     /// `NOT_FOUND`, `VALIDATION_ERROR`.
     pub async fn change(&self, actor: &Actor, id: WebhookEndpointId, raw: &[u8]) -> Result<Value, AppError> {
-        require_active(&actor.tenant)?;
         let changed = ChangedEndpoint::parse(raw)?;
         let before = self.endpoint(actor, id).await?;
         let url = match &changed.url {
@@ -134,7 +132,6 @@ impl WebhookDesk {
     /// # Errors
     /// `NOT_FOUND`.
     pub async fn delete(&self, actor: &Actor, id: WebhookEndpointId) -> Result<(), AppError> {
-        require_active(&actor.tenant)?;
         let before = self.endpoint(actor, id).await?;
         let mut audit = self.audit(actor, "webhook_endpoint.delete", &id);
         audit.before = Some(before.to_string());
@@ -151,7 +148,6 @@ impl WebhookDesk {
     /// # Errors
     /// `NOT_FOUND`; `ALREADY_EXISTS` when too many secrets still overlap, or when another rotation came between.
     pub async fn rotate(&self, actor: &Actor, id: WebhookEndpointId, raw: &[u8]) -> Result<Value, AppError> {
-        require_active(&actor.tenant)?;
         let overlap = request::overlap_ms(raw)?;
         let mut endpoint = self.find(actor, id).await?;
         let (parts, refused) = (&self.parts, |message: &str| {
@@ -181,7 +177,6 @@ impl WebhookDesk {
     /// # Errors
     /// `NOT_FOUND`, `VALIDATION_ERROR`.
     pub async fn test(&self, actor: &Actor, id: WebhookEndpointId, raw: &[u8]) -> Result<Value, AppError> {
-        require_active(&actor.tenant)?;
         let kind = request::test_type(raw)?;
         let endpoint = self.find(actor, id).await?;
         let parts = &self.parts;
@@ -223,7 +218,6 @@ impl WebhookDesk {
         id: WebhookEndpointId,
         raw: &[u8],
     ) -> Result<ReplayedMissed, AppError> {
-        require_active(&actor.tenant)?;
         let asked = Missed::parse(raw)?;
         let endpoint = self.find(actor, id).await?;
         if endpoint.disabled.is_some() {

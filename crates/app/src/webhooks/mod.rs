@@ -32,8 +32,6 @@ use crate::auth::Actor;
 use crate::environment::Environment;
 use crate::error::AppError;
 
-/// Where the changes of this desk come from, in the audit log.
-
 /// How long a claim outlives the longest attempt.
 const LEASE_SLACK_MS: i64 = 15_000;
 

@@ -3,8 +3,32 @@
 
 use serde::Serialize;
 
-use super::{EffectiveMarkup, MarkupSource, PriceError, charge};
+use super::{Charge, EffectiveMarkup, MarkupSource, PriceError, Rates, charge};
 use crate::money::{Credits, CreditsPerDollar, Micros, PicoUsd};
+
+/// What is known of the provider's price before the call.
+#[derive(Clone, Copy, Debug)]
+pub enum ExplainBase<'a> {
+    /// Nothing: the provider quotes each call.
+    Live,
+    /// The price of every call.
+    Fixed(PicoUsd),
+    /// The price of a call with these arguments.
+    Metered(PicoUsd),
+    /// The most that a call with this body can cost, which is what is held for it.
+    AtMost(PicoUsd),
+    /// Only what the parts of a call cost, because the call is not known.
+    Rates(&'a Rates),
+}
+
+impl ExplainBase<'_> {
+    const fn amount(&self) -> Option<PicoUsd> {
+        match self {
+            Self::Fixed(base) | Self::Metered(base) | Self::AtMost(base) => Some(*base),
+            Self::Live | Self::Rates(_) => None,
+        }
+    }
+}
 
 /// What an explanation is made of.
 #[derive(Clone, Copy, Debug)]
@@ -19,16 +43,12 @@ pub struct ExplainInput<'a> {
     pub method: &'a str,
     /// Whether the tenant has enabled the endpoint.
     pub enabled: bool,
-    /// Whether the provider quotes each call.
-    pub dynamic: bool,
-    /// Whether the price depends on the arguments.
-    pub estimated: bool,
     /// The tenant's denomination.
     pub credits_per_dollar: CreditsPerDollar,
     /// The markup that applies.
     pub markup: EffectiveMarkup,
-    /// The provider's price; `None` when it is not known before the call.
-    pub base: Option<PicoUsd>,
+    /// What is known of the provider's price.
+    pub base: ExplainBase<'a>,
 }
 
 /// The `explain` object. Money is `null` when the price is not known before the call.
@@ -91,15 +111,14 @@ impl Explain {
     pub fn new(input: &ExplainInput<'_>) -> Result<Self, PriceError> {
         let rate = input.credits_per_dollar;
         let markup = &input.markup;
-        let base = if input.dynamic { None } else { input.base };
-        let charge = base.map(|base| charge(base, markup)).transpose()?;
+        let charge = input.base.amount().map(|base| charge(base, markup)).transpose()?;
         Ok(Self {
             provider: input.provider.to_owned(),
             endpoint: input.endpoint.to_owned(),
             slug: input.slug.to_owned(),
             method: input.method.to_owned(),
-            dynamic: input.dynamic,
-            estimated: input.estimated,
+            dynamic: matches!(input.base, ExplainBase::Live),
+            estimated: !matches!(input.base, ExplainBase::Live | ExplainBase::Fixed(_)),
             enabled: input.enabled,
             credits_per_dollar: rate.get(),
             markup_bps: markup.bps,
@@ -119,20 +138,34 @@ impl Explain {
     }
 }
 
-fn summary(input: &ExplainInput<'_>, charge: Option<&super::Charge>) -> String {
+fn summary(input: &ExplainInput<'_>, charge: Option<&Charge>) -> String {
     let disabled = if input.enabled { "" } else { " (disabled)" };
     let percent = percent(input.markup.bps);
     let slug = input.slug;
-    let Some(charge) = charge else {
-        let flat = input.markup.flat;
-        return format!(
-            "{slug}{disabled} is priced by the provider for each call; {percent}% and {flat} USD are added to that price."
-        );
+    let flat = input.markup.flat;
+    let (verb, charge) = match (&input.base, charge) {
+        (ExplainBase::Fixed(_), Some(charge)) => ("costs", charge),
+        (ExplainBase::Metered(_), Some(charge)) => ("costs about", charge),
+        (ExplainBase::AtMost(_), Some(charge)) => ("costs at most", charge),
+        (ExplainBase::Rates(rates), _) => {
+            let rates: Vec<String> = rates
+                .entries()
+                .map(|(dimension, _, text)| format!("{dimension} {text}"))
+                .collect();
+            return format!(
+                "{slug}{disabled} costs by what a call uses: {}; {percent}% and {flat} USD are added to that price.",
+                rates.join(", ")
+            );
+        }
+        (ExplainBase::Live, _) | (_, None) => {
+            return format!(
+                "{slug}{disabled} is priced by the provider for each call; {percent}% and {flat} USD are added to that price."
+            );
+        }
     };
-    let about = if input.estimated { "about " } else { "" };
     let credits = input.credits_per_dollar.credits(charge.effective);
     format!(
-        "{slug}{disabled} costs {about}{} USD ({credits} credits): {} USD base, {} USD markup ({percent}%) and {} USD flat.",
+        "{slug}{disabled} {verb} {} USD ({credits} credits): {} USD base, {} USD markup ({percent}%) and {} USD flat.",
         charge.effective, charge.base, charge.markup, charge.flat
     )
 }
@@ -166,11 +199,9 @@ mod tests {
             slug: "acme/search",
             method: "GET",
             enabled: true,
-            dynamic: base.is_none(),
-            estimated: false,
             credits_per_dollar: CreditsPerDollar::default(),
             markup: levels.resolve(),
-            base: base.map(PicoUsd::new),
+            base: base.map_or(ExplainBase::Live, |base| ExplainBase::Fixed(PicoUsd::new(base))),
         }
     }
 
@@ -217,5 +248,42 @@ mod tests {
             json["humanSummary"],
             "acme/search is priced by the provider for each call; 33.33% and 0.000001 USD are added to that price."
         );
+    }
+
+    #[test]
+    fn what_is_not_known_before_the_call_is_no_amount() {
+        let rates = Rates {
+            input: Some(PicoUsd::new(1_000_000)),
+            output: Some(PicoUsd::new(2_000_000)),
+            ..Rates::default()
+        };
+        let mut input = input(None);
+        input.base = ExplainBase::Rates(&rates);
+        let explain = Explain::new(&input).unwrap();
+        assert!(explain.estimated && !explain.dynamic && explain.effective_usd.is_none());
+        assert_eq!(
+            explain.human_summary,
+            "acme/search costs by what a call uses: input 1 USD per million tokens, output 2 USD per million tokens; \
+             33.33% and 0.000001 USD are added to that price."
+        );
+        for (base, estimated, verb) in [
+            (ExplainBase::Fixed(PicoUsd::new(3_000_000)), false, "costs 0"),
+            (
+                ExplainBase::Metered(PicoUsd::new(3_000_000)),
+                true,
+                "costs about 0",
+            ),
+            (
+                ExplainBase::AtMost(PicoUsd::new(3_000_000)),
+                true,
+                "costs at most 0",
+            ),
+        ] {
+            input.base = base;
+            let explain = Explain::new(&input).unwrap();
+            assert_eq!((explain.estimated, explain.dynamic), (estimated, false));
+            assert_eq!(explain.base_usd, Some(Micros::new(3)));
+            assert!(explain.human_summary.contains(verb), "{}", explain.human_summary);
+        }
     }
 }

@@ -27,7 +27,7 @@ pub use catalogue::{Catalogue, PriceChange};
 pub(crate) use decimal::Decimal;
 pub use decimal::format_usd;
 pub use endpoint::{CompiledEndpointPrice, EndpointCost, EndpointPrice};
-pub use explain::{Explain, ExplainInput};
+pub use explain::{Explain, ExplainBase, ExplainInput};
 pub use litellm::{Import, ImportWarning, import_litellm};
 pub use markup::{Charge, EffectiveMarkup, MAX_MARKUP_BPS, Markup, MarkupLevels, MarkupSource, charge};
 pub use model::{DEFAULT_INPUT_OVERHEAD_TOKENS, ModelPrice, Tier};

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use turnpike_app::Environment as _;
+use turnpike_app::KeyIssuer;
 use turnpike_app::admin::{AdminDesk, AdminRequest};
 use turnpike_core::ledger::TenantStatus;
 
@@ -23,7 +24,7 @@ use crate::clock::SystemEnvironment;
 use crate::config::Config;
 use crate::identity::{NewSession, sign};
 use crate::run::{self, Roles};
-use crate::service::{Access, SetupError, drift_desk, is_embedded, open_store, pepper, vault};
+use crate::service::{Access, SetupError, drift_desk, is_embedded, open_store, people, pepper, vault};
 use crate::{admin_socket, dev, http, telemetry};
 
 /// Tells a person on standard error.
@@ -181,6 +182,8 @@ fn member_request(command: MemberCommand) -> AdminRequest {
             role,
         },
         MemberCommand::List { tenant } => AdminRequest::MemberList { tenant },
+        MemberCommand::Invite { tenant, role } => AdminRequest::MemberInvite { tenant, role },
+        MemberCommand::Reset { login } => AdminRequest::MemberReset { login },
         MemberCommand::Remove { tenant, subject } => AdminRequest::MemberRemove { tenant, subject },
     }
 }
@@ -255,13 +258,24 @@ async fn run_dev(global: &Global, args: DevArgs) -> Result<ExitCode, SetupError>
     )
     .await?;
     let env = dev::prepare(&started.app, &global.data).await?;
+    let link = run::first_start(&started.app).await?;
     if global.json {
         print(&json!(env).to_string())?;
+        tell_first_owner(link.as_deref());
     } else {
-        print(&dev::welcome(&env, &global.data))?;
+        print(&dev::welcome(&env, &global.data, link.as_deref()))?;
     }
     run::run(started, &global.data).await?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the first owner's link where people read, and not into the log.
+fn tell_first_owner(link: Option<&str>) {
+    if let Some(link) = link {
+        tell(&format!(
+            "Nobody has joined yet. The first owner joins here; the next start prints another link:\n\n  {link}\n"
+        ));
+    }
 }
 
 async fn run_service(global: &Global, roles: &[RoleArg]) -> Result<ExitCode, SetupError> {
@@ -275,6 +289,9 @@ async fn run_service(global: &Global, roles: &[RoleArg]) -> Result<ExitCode, Set
         worker: has(RoleArg::Worker),
     };
     let started = run::start(config, &global.data, roles).await?;
+    if roles.api {
+        tell_first_owner(run::first_start(&started.app).await?.as_deref());
+    }
     run::run(started, &global.data).await?;
     Ok(ExitCode::SUCCESS)
 }
@@ -293,7 +310,9 @@ pub(super) async fn request(global: &Global, request: AdminRequest) -> Result<Va
     let pepper = pepper(&config, &global.data)?;
     let vault = vault(&config, &pepper, store.clone(), environment.clone());
     let drift = drift_desk(&config, store.clone(), environment.clone());
-    let desk = AdminDesk::new(store.clone(), environment, pepper, brand, vault, drift);
+    let people = people(&config, &pepper, store.clone(), environment.clone())?;
+    let issuer = KeyIssuer::new(store.clone(), environment.clone(), pepper, brand);
+    let desk = AdminDesk::new(store.clone(), environment, issuer, vault, drift, people);
     let result = desk.run(request, "command line").await;
     store.close().await;
     Ok(result?)

@@ -164,15 +164,14 @@ fn origin(parts: &Parts) -> Arc<str> {
 
 /// Refuses what a workspace in its state may not do (decisions, section 10).
 ///
-/// Suspended: reads only. Frozen: nothing that spends or pays out. Closed: its members may still read. What stops a
-/// leak works until the end.
+/// Suspended: reads only. Frozen: nothing that spends, tops up or pays out. Closed: its members may still read.
 fn require_status(effect: Effect, actor: &Actor) -> Result<(), ApiError> {
     let by_member = matches!(actor.credential, ActorCredential::Member { .. });
     let status = actor.tenant.status;
     let allowed = match status {
         TenantStatus::Active => true,
-        TenantStatus::Suspended => matches!(effect, Effect::Read | Effect::Secure),
-        TenantStatus::Frozen => !matches!(effect, Effect::Spend | Effect::PayOut),
+        TenantStatus::Suspended => effect == Effect::Read,
+        TenantStatus::Frozen => matches!(effect, Effect::Read | Effect::Manage),
         TenantStatus::Closed => effect == Effect::Read && by_member,
     };
     if allowed {
@@ -223,7 +222,7 @@ impl Rule {
             Effect::Read => Some(LimitClass::Read),
             Effect::Spend if self.demand == Demand::Caller => Some(LimitClass::Call),
             Effect::TopUp => Some(LimitClass::Topup),
-            Effect::Spend | Effect::Manage | Effect::PayOut | Effect::Secure => Some(LimitClass::Mutation),
+            Effect::Spend | Effect::Manage | Effect::PayOut => Some(LimitClass::Mutation),
         }
     }
 }

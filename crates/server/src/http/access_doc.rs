@@ -64,7 +64,6 @@ const fn effect(effect: Effect) -> &'static str {
     match effect {
         Effect::Read => "read",
         Effect::Manage => "manage",
-        Effect::Secure => "secure",
         Effect::Spend => "spend",
         Effect::TopUp => "top up",
         Effect::PayOut => "pay out",
@@ -93,8 +92,7 @@ pub(crate) fn access_markdown() -> String {
          ## Routes\n\n\
          *keys*: whether a key with the scope will do, too. *step-up*: a member must have shown a second factor in the \
          last ten minutes or send a step-up token. *owner/admin*: no other role will do.\n\n\
-         Effect: *read* works in every state of the workspace, for its members also when it is closed; *secure* takes \
-         access away and works while it is suspended; *manage* works while it is frozen; *spend*, *top up* and \
+         Effect: *read* works in every state of the workspace, for its members also when it is closed; *manage* works while it is frozen; *spend*, *top up* and \
          *pay out* need an active workspace.\n\n\
          | route | who | scope | keys | step-up | owner/admin | effect |\n|---|---|---|---|---|---|---|\n",
     );

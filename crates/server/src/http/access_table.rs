@@ -40,8 +40,6 @@ pub(crate) enum Effect {
     Read,
     /// Changes settings, people, prices.
     Manage,
-    /// Takes access away: works while the workspace is suspended.
-    Secure,
     /// Spends or moves credits.
     Spend,
     /// Begins a payment into the workspace.
@@ -145,6 +143,7 @@ const READ: Demand = scope(Scope::TenantRead);
 const SETTINGS: Demand = scope(Scope::TenantWrite);
 const MOVES: Demand = scope(Scope::CreditsMove);
 const CREDENTIALS: Demand = scope(Scope::CredentialsManage);
+const CATALOGUE: Demand = scope(Scope::CatalogWrite);
 const TOKENS: Demand = scope(Scope::TokensManage);
 const MEMBERS: Demand = scope(Scope::MembersManage);
 const PAYOUTS: Demand = scope(Scope::PayoutsManage);
@@ -170,7 +169,34 @@ pub(crate) const TABLE: &[Rule] = &[
     put("/api/credits/tenants/me/settings", SETTINGS, Effect::Manage),
     get("/api/credits/tenants/me/members", MEMBERS),
     put("/api/credits/tenants/me/members/{subject}", guarded(Scope::MembersManage), Effect::Manage),
-    delete("/api/credits/tenants/me/members/{subject}", guarded(Scope::MembersManage), Effect::Secure),
+    delete("/api/credits/tenants/me/members/{subject}", guarded(Scope::MembersManage), Effect::Manage),
+    get("/api/credits/tenants/me/invitations", MEMBERS),
+    post("/api/credits/tenants/me/invitations", guarded(Scope::MembersManage), Effect::Manage),
+    delete("/api/credits/tenants/me/invitations/{invitationId}", MEMBERS, Effect::Manage),
+    post("/api/credits/invitations/accept", Demand::Person, Effect::Manage),
+    // Keys
+    get("/api/credits/tenants/me/keys", CREDENTIALS),
+    post("/api/credits/tenants/me/keys", administrator(Scope::CredentialsManage), Effect::Manage),
+    get("/api/credits/tenants/me/keys/{keyId}", CREDENTIALS),
+    delete("/api/credits/tenants/me/keys/{keyId}", CREDENTIALS, Effect::Manage),
+    post("/api/credits/tenants/me/keys/{keyId}/rotate", administrator(Scope::CredentialsManage), Effect::Manage),
+    put("/api/credits/tenants/me/keys/{keyId}/pricing", CATALOGUE, Effect::Manage),
+    // Catalogue
+    get("/api/credits/catalog", READ),
+    put("/api/credits/catalog/{provider}", CATALOGUE, Effect::Manage),
+    delete("/api/credits/catalog/{provider}", CATALOGUE, Effect::Manage),
+    put("/api/credits/catalog/{provider}/{endpoint}", CATALOGUE, Effect::Manage),
+    delete("/api/credits/catalog/{provider}/{endpoint}", CATALOGUE, Effect::Manage),
+    // Pricing
+    get("/api/credits/pricing", READ),
+    get("/api/credits/pricing/explain", READ),
+    get("/api/credits/pricing/history", READ),
+    put("/api/credits/pricing/global", CATALOGUE, Effect::Manage),
+    delete("/api/credits/pricing/global", CATALOGUE, Effect::Manage),
+    put("/api/credits/pricing/providers/{provider}", CATALOGUE, Effect::Manage),
+    delete("/api/credits/pricing/providers/{provider}", CATALOGUE, Effect::Manage),
+    put("/api/credits/pricing/endpoints/{provider}/{endpoint}", CATALOGUE, Effect::Manage),
+    delete("/api/credits/pricing/endpoints/{provider}/{endpoint}", CATALOGUE, Effect::Manage),
     // End users
     get("/api/credits/end-users", READ),
     get("/api/credits/end-users/{externalUserId}", READ),
@@ -179,11 +205,11 @@ pub(crate) const TABLE: &[Rule] = &[
     post("/api/credits/end-users/{externalUserId}/deallocate", MOVES, Effect::Spend),
     get("/api/credits/end-users/{externalUserId}/policy", READ),
     put("/api/credits/end-users/{externalUserId}/policy", MOVES, Effect::Manage),
-    post("/api/credits/end-users/{externalUserId}/freeze", MOVES, Effect::Secure),
+    post("/api/credits/end-users/{externalUserId}/freeze", MOVES, Effect::Manage),
     post("/api/credits/end-users/{externalUserId}/unfreeze", MOVES, Effect::Manage),
-    post("/api/credits/end-users/{externalUserId}/tokens", TOKENS, Effect::Manage).with_own_limit(),
-    delete("/api/credits/end-users/{externalUserId}/tokens", TOKENS, Effect::Secure),
-    delete("/api/credits/end-users/{externalUserId}/tokens/{jti}", TOKENS, Effect::Secure),
+    post("/api/credits/end-users/{externalUserId}/tokens", TOKENS, Effect::Spend).with_own_limit(),
+    delete("/api/credits/end-users/{externalUserId}/tokens", TOKENS, Effect::Manage),
+    delete("/api/credits/end-users/{externalUserId}/tokens/{jti}", TOKENS, Effect::Manage),
     // My account
     get("/api/credits/me", Demand::EndUser(TokenScope::Read)),
     get("/api/credits/me/balance", Demand::EndUser(TokenScope::Read)),
@@ -206,7 +232,7 @@ pub(crate) const TABLE: &[Rule] = &[
     post("/api/credits/payouts/{payoutId}/cancel", PAYOUTS, Effect::Manage),
     post("/api/credits/connect/processor/start", member(Scope::PayoutsManage), Effect::PayOut),
     get("/api/credits/connect/processor/status", PAYOUTS),
-    post("/api/credits/connect/processor/disconnect", administrator(Scope::PayoutsManage), Effect::Secure),
+    post("/api/credits/connect/processor/disconnect", administrator(Scope::PayoutsManage), Effect::Manage),
     // Webhooks
     get("/api/credits/webhooks/events", READ),
     get("/api/credits/webhooks/events/{eventId}", READ),
@@ -215,7 +241,7 @@ pub(crate) const TABLE: &[Rule] = &[
     post("/api/credits/webhooks/endpoints", CREDENTIALS, Effect::Manage),
     get("/api/credits/webhooks/endpoints/{endpointId}", CREDENTIALS),
     patch("/api/credits/webhooks/endpoints/{endpointId}", CREDENTIALS, Effect::Manage),
-    delete("/api/credits/webhooks/endpoints/{endpointId}", CREDENTIALS, Effect::Secure),
+    delete("/api/credits/webhooks/endpoints/{endpointId}", CREDENTIALS, Effect::Manage),
     post("/api/credits/webhooks/endpoints/{endpointId}/rotate-secret", CREDENTIALS, Effect::Manage),
     post("/api/credits/webhooks/endpoints/{endpointId}/test", CREDENTIALS, Effect::Manage),
     post("/api/credits/webhooks/endpoints/{endpointId}/replay", CREDENTIALS, Effect::Manage),
@@ -237,6 +263,21 @@ pub(crate) const PAGES: &[Rule] = &[
     get("/connect/again", Demand::Public),
     get("/connect/{account}", Demand::Public),
     post("/connect/{account}", Demand::Public, Effect::Manage),
+    get("/identity", Demand::Public),
+    get("/identity/join", Demand::Public),
+    post("/identity/join", Demand::Public, Effect::Manage),
+    post("/identity/accept", Demand::Public, Effect::Manage),
+    get("/identity/reset", Demand::Public),
+    post("/identity/reset", Demand::Public, Effect::Manage),
+    post("/identity/enrolment", Demand::Public, Effect::Manage),
+    get("/identity/sign-in", Demand::Public),
+    post("/identity/sign-in", Demand::Public, Effect::Manage),
+    post("/identity/sign-in/code", Demand::Public, Effect::Manage),
+    get("/identity/step-up", Demand::Public),
+    post("/identity/step-up", Demand::Public, Effect::Manage),
+    get("/identity/recovery-codes", Demand::Public),
+    post("/identity/recovery-codes", Demand::Public, Effect::Manage),
+    post("/identity/sign-out", Demand::Public, Effect::Manage),
     get(crate::pages::STYLESHEET_PATH, Demand::Public),
     get(crate::pages::ICON_PATH, Demand::Public),
 ];

@@ -56,25 +56,45 @@ pub(crate) async fn read_json_body(
     if !is_json && !may_be_empty {
         return Err(unsupported("send the body as application/json"));
     }
-    let collected = tokio::time::timeout(limits.timeout, Limited::new(body, limits.bytes).collect());
-    let bytes = match collected.await {
-        Err(_elapsed) => {
-            return Err(ApiError::new(
-                ErrorCode::RequestTimeout,
-                "the body did not arrive in time",
-            ));
-        }
-        Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large(limits.bytes)),
-        Ok(Err(_broken)) => {
-            return Err(ApiError::new(
-                ErrorCode::ValidationError,
-                "the body could not be read",
-            ));
-        }
-        Ok(Ok(collected)) => collected.to_bytes(),
-    };
+    let bytes = collect(body, limits).await?;
     if !is_json && !bytes.is_empty() {
         return Err(unsupported("send the body as application/json"));
     }
     Ok(bytes)
+}
+
+/// Reads a form, `application/x-www-form-urlencoded`.
+pub(super) async fn read_form(
+    headers: &HeaderMap,
+    body: Body,
+    limits: BodyLimits,
+) -> Result<Vec<(String, String)>, ApiError> {
+    let is_form = headers.get(header::CONTENT_TYPE).is_some_and(|value| {
+        let text = value.to_str().unwrap_or_default();
+        let essence = text.split(';').next().unwrap_or_default().trim();
+        essence.eq_ignore_ascii_case("application/x-www-form-urlencoded")
+    });
+    if !is_form {
+        let message = "send the form as application/x-www-form-urlencoded";
+        return Err(ApiError::new(ErrorCode::UnsupportedMediaType, message));
+    }
+    let bytes = collect(body, limits).await?;
+    Ok(form_urlencoded::parse(&bytes).into_owned().collect())
+}
+
+/// Reads a body within its limits.
+async fn collect(body: Body, limits: BodyLimits) -> Result<Bytes, ApiError> {
+    let collected = tokio::time::timeout(limits.timeout, Limited::new(body, limits.bytes).collect());
+    match collected.await {
+        Err(_elapsed) => Err(ApiError::new(
+            ErrorCode::RequestTimeout,
+            "the body did not arrive in time",
+        )),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(limits.bytes)),
+        Ok(Err(_broken)) => Err(ApiError::new(
+            ErrorCode::ValidationError,
+            "the body could not be read",
+        )),
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+    }
 }

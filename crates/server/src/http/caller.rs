@@ -105,7 +105,7 @@ pub(super) async fn identify(app: &App, parts: &Parts) -> Result<Identified, Api
         cors::check(parts, &actor)?;
         Ok(actor.into())
     } else {
-        let session = app.sessions.verify(bearer, now).map_err(ApiError)?;
+        let session = verify_session(app, bearer).await?;
         let chosen = single_text(headers, &app.names.tenant_id, ErrorCode::ValidationError)?
             .map(str::parse::<TenantId>)
             .transpose()
@@ -140,7 +140,21 @@ pub(super) async fn identify_person(app: &App, parts: &Parts) -> Result<Session,
         let Identified { actor, .. } = identify(app, parts).await?;
         actor.require_member()?;
     }
-    Ok(app.sessions.verify(bearer, service.environment.now())?)
+    verify_session(app, bearer).await
+}
+
+/// The dashboard session in `token`, unless its person has ended it.
+pub(super) async fn verify_session(app: &App, token: &str) -> Result<Session, ApiError> {
+    let session = app.sessions.verify(token, app.service.environment.now())?;
+    let people = &app.service.people;
+    if people.is_current(&session.subject, session.issued_at).await? {
+        Ok(session)
+    } else {
+        Err(invalid(
+            ErrorCode::CredentialRevoked,
+            "the session was ended: sign in again",
+        ))
+    }
 }
 
 /// Demands a second factor of the last ten minutes.

@@ -27,6 +27,7 @@ fn origin(url: &str) -> Option<String> {
     Some(format!("{}://{}", uri.scheme_str()?, uri.authority()?))
 }
 
+/// A page under the policy of all pages, whose forms may lead to `leads_to` beside ourselves.
 pub(super) fn page(status: StatusCode, html: String, leads_to: &[Option<&str>]) -> Response {
     let mut response = (status, html).into_response();
     let origins: Vec<String> = leads_to.iter().flatten().filter_map(|url| origin(url)).collect();
@@ -60,7 +61,7 @@ fn not_found() -> Response {
 }
 
 /// `2026-11-21 13:05 UTC`.
-fn readable(at: Timestamp) -> String {
+pub(super) fn readable(at: Timestamp) -> String {
     let text = at.to_string();
     match (text.get(..10), text.get(11..16)) {
         (Some(day), Some(time)) => format!("{day} {time} UTC"),

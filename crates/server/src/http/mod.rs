@@ -6,17 +6,26 @@ mod access_table;
 mod answer;
 mod body;
 mod caller;
+mod catalogue;
 mod checkout;
 mod connect;
 mod cors;
 mod end_users;
 mod header_params;
+mod identity;
+mod invitations;
+mod keys;
 mod names;
 mod openapi;
+mod page_session;
 mod payouts;
+mod pricing;
 mod problem;
 mod routes;
+mod schemas_invitations;
+mod schemas_keys;
 mod schemas_payouts;
+mod schemas_pricing;
 mod schemas_topups;
 mod schemas_users;
 mod schemas_webhooks;
@@ -28,6 +37,7 @@ mod webhooks;
 mod workspace;
 mod wrap;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -47,6 +57,8 @@ pub(crate) struct App {
     pub(crate) service: Service,
     pub(crate) names: HeaderNames,
     pub(crate) sessions: SessionVerifier,
+    /// The data directory.
+    pub(crate) data: PathBuf,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) draining: AtomicBool,
     pub(crate) origins: Origins,

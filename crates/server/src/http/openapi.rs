@@ -388,6 +388,8 @@ pub(super) struct Settings {
     require_idempotency_key: Option<bool>,
     /// Markup on end users' calls: `global`, `providers`, `endpoints`.
     pricing: Option<BTreeMap<String, Value>>,
+    /// What may be called: `provider/*`, `provider/endpoint` or `provider/model`, true or false.
+    catalog: Option<BTreeMap<String, bool>>,
     /// Balances below which `credits.balance.low` is sent.
     low_balance: Option<LowBalance>,
     /// Limits on top-ups, within the service's own.

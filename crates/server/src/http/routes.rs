@@ -12,7 +12,7 @@ use http::{HeaderValue, StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tower_http::catch_panic::CatchPanicLayer;
-use turnpike_app::admin::AdminRequest;
+use turnpike_app::paging::Page;
 use turnpike_app::reads::BalanceView;
 use turnpike_app::{Actor, AppError};
 use turnpike_core::errors::ErrorCode;
@@ -20,7 +20,7 @@ use turnpike_core::ids::{CallId, ExternalUserId};
 use turnpike_core::ledger::Payer;
 use turnpike_core::ledger::command::OutcomeKind;
 use turnpike_core::time::Timestamp;
-use turnpike_store::{TenantSettings, UsageFilter, UsageGroup};
+use turnpike_store::{UsageFilter, UsageGroup};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -32,7 +32,10 @@ use super::caller::{call_context, payer, sees_cost};
 use super::openapi::{self, Errors};
 use super::problem::ApiError;
 use super::wrap::{panicked, wrap};
-use super::{checkout, connect, end_users, header_params, payouts, tokens, topups, webhooks, workspace};
+use super::{
+    catalogue, checkout, connect, end_users, header_params, identity, invitations, keys, payouts, pricing,
+    tokens, topups, webhooks, workspace,
+};
 use crate::pages::{ICON_PATH, STYLESHEET_PATH};
 use crate::service::SetupError;
 
@@ -61,8 +64,12 @@ pub(super) fn documented() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(topups::processor_event))
         .merge(payouts::routes())
         .merge(end_users::routes())
+        .merge(invitations::routes())
         .merge(tokens::routes())
         .merge(webhooks::routes())
+        .merge(keys::routes())
+        .merge(catalogue::routes())
+        .merge(pricing::routes())
         .merge(workspace::routes())
         .routes(routes!(openapi_json))
         .routes(routes!(llms_txt))
@@ -91,6 +98,7 @@ pub(crate) fn router(app: &Arc<App>) -> Result<Router, SetupError> {
         .route("/connect/{account}", get(connect::show).post(connect::connect))
         .route(STYLESHEET_PATH, get(checkout::stylesheet))
         .route(ICON_PATH, get(checkout::icon))
+        .merge(identity::pages(app))
         .fallback(not_found)
         .layer(axum::middleware::from_fn_with_state(app.clone(), admit))
         .layer(CatchPanicLayer::custom(panicked))
@@ -184,8 +192,9 @@ async fn chat_completions(State(app): AppState, request: Request) -> Answered {
     get, path = "/api/wrapped/credits/v1/models", tag = "Calls",
     responses((status = 200, description = "An OpenAI model list", body = openapi::ModelList), Errors)
 )]
-async fn models(State(app): AppState) -> Answered {
-    Ok(Json(app.service.reader.models()).into_response())
+async fn models(State(app): AppState, request: Request) -> Answered {
+    let (actor, _parts) = admitted(request)?;
+    Ok(Json(app.service.reader.models(&actor)).into_response())
 }
 
 /// Runs a tool, paid from credits.
@@ -275,6 +284,38 @@ pub(super) fn page_size(limit: Option<u32>) -> Result<u32, ApiError> {
         limit @ 1..=100 => Ok(limit),
         _ => Err(ApiError(AppError::invalid("limit", "must be 1 to 100"))),
     }
+}
+
+/// Which page of a list.
+#[derive(Deserialize)]
+pub(super) struct PageQuery {
+    limit: Option<u32>,
+    cursor: Option<String>,
+}
+
+impl PageQuery {
+    pub(super) fn size(&self) -> Result<u32, ApiError> {
+        page_size(self.limit)
+    }
+
+    pub(super) fn cursor(&self) -> Option<&str> {
+        self.cursor.as_deref()
+    }
+}
+
+/// A page as it is answered.
+pub(super) fn paged(page: &Page) -> Response {
+    no_store(&json!({ "success": true, "data": page.data, "next_cursor": page.next_cursor }))
+}
+
+/// One thing as it is answered.
+pub(super) fn enveloped(name: &str, value: &Value) -> Response {
+    no_store(&json!({ "success": true, name: value }))
+}
+
+pub(super) fn with_status(status: StatusCode, mut response: Response) -> Response {
+    *response.status_mut() = status;
+    response
 }
 
 pub(super) fn payer_filter(external_user_id: Option<String>) -> Result<Option<Payer>, ApiError> {
@@ -428,17 +469,14 @@ async fn call_result(State(app): AppState, Segments(id): Segments<String>, reque
 )]
 async fn get_settings(State(app): AppState, request: Request) -> Answered {
     let (actor, _parts) = admitted(request)?;
-    let found = app
-        .service
-        .store
-        .find_tenant(actor.tenant.id)
-        .await
-        .map_err(AppError::from)?;
-    let settings = found.map(|tenant| tenant.settings).unwrap_or_default();
+    let settings = app.service.settings.get(actor.tenant.id).await?;
     Ok(no_store(&json!({ "success": true, "settings": settings })))
 }
 
 /// Replaces the workspace's settings.
+///
+/// Members that are absent go back to their defaults, but for `pricing` and `catalog`, which stay as they are. Changing
+/// these needs `catalog:write` as well.
 #[utoipa::path(
     put, path = "/api/credits/tenants/me/settings", tag = "Workspace",
     request_body = openapi::Settings,
@@ -446,26 +484,9 @@ async fn get_settings(State(app): AppState, request: Request) -> Answered {
 )]
 async fn put_settings(State(app): AppState, request: Request) -> Answered {
     let (actor, _parts, raw) = changing(&app, request, false).await?;
-    let document = turnpike_app::json::parse_object(&raw)?;
-    let settings: TenantSettings = serde_json::from_value(Value::Object(document)).map_err(|error| {
-        let message = error.to_string();
-        let unknown = message.starts_with("unknown field");
-        let code = if unknown {
-            ErrorCode::UnknownField
-        } else {
-            ErrorCode::ValidationError
-        };
-        ApiError::new(code, message)
-    })?;
-    let change = AdminRequest::TenantSettings {
-        tenant: actor.tenant.id,
-        settings,
-    };
-    let tenant = app.service.admin.run(change, &actor.label()).await?;
+    let settings = app.service.settings.put(&actor, &raw).await?;
     app.service.authenticator.forget();
-    Ok(no_store(
-        &json!({ "success": true, "settings": tenant.get("settings") }),
-    ))
+    Ok(no_store(&json!({ "success": true, "settings": settings })))
 }
 
 /// This document.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::IntoResponse as _;
 use http::StatusCode;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use turnpike_app::webhooks::EventQuery;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::WebhookEndpointId;
@@ -17,7 +17,9 @@ use super::App;
 use super::access::admitted;
 use super::openapi::Errors;
 use super::problem::ApiError;
-use super::routes::{Answered, AppState, Segments, changing, no_store, page_size, query};
+use super::routes::{
+    Answered, AppState, Segments, changing, enveloped, no_store, page_size, query, with_status,
+};
 use super::schemas_webhooks as schemas;
 
 /// The documented routes of this module.
@@ -36,15 +38,6 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 fn endpoint_id(text: &str) -> Result<WebhookEndpointId, ApiError> {
     text.parse()
         .map_err(|_no_uuid| ApiError::new(ErrorCode::NotFound, "there is no such webhook endpoint"))
-}
-
-fn enveloped(name: &str, value: &Value) -> Response {
-    no_store(&json!({ "success": true, name: value }))
-}
-
-fn with_status(status: StatusCode, mut response: Response) -> Response {
-    *response.status_mut() = status;
-    response
 }
 
 #[derive(Deserialize)]

@@ -9,6 +9,7 @@
 
 mod checkout;
 mod connect;
+pub(crate) mod identity;
 mod result;
 #[cfg(test)]
 mod tests;

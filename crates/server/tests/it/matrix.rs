@@ -7,6 +7,7 @@ use crate::harness::hooks::{ENDPOINTS, HOOK_EVENTS};
 use crate::harness::payments::{EVENTS, POOL_TOPUPS, TOPUPS};
 use crate::harness::payouts::PAYOUTS;
 use crate::harness::{CHAT, TOOL, chat};
+use crate::keys::KEYS;
 
 /// What a route demands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub fn rows() -> Vec<Row> {
     rows.extend(rows_of_webhooks());
     rows.extend(rows_of_workspaces());
     rows.extend(rows_of_payouts());
+    rows.extend(rows_of_keys());
+    rows.extend(rows_of_prices());
     rows
 }
 
@@ -113,6 +116,27 @@ fn rows_of_calls() -> Vec<Row> {
             "/api/credits/tenants/me/settings",
             Access::Scope("tenant:write"),
         ),
+        same(
+            Method::GET,
+            "/api/credits/tenants/me/invitations",
+            Access::Scope("members:manage"),
+        ),
+        same(
+            Method::POST,
+            "/api/credits/tenants/me/invitations",
+            Access::Guarded("members:manage"),
+        )
+        .gives(400),
+        row(
+            Method::DELETE,
+            "/api/credits/tenants/me/invitations/{invitationId}",
+            "/api/credits/tenants/me/invitations/0190a0b0-0000-7000-8000-000000000000",
+            Access::Scope("members:manage"),
+        )
+        .gives(404),
+        same(Method::POST, "/api/credits/invitations/accept", Access::Person)
+            .sends(json!({ "token": "unknown" }))
+            .gives(404),
         same(Method::GET, "/openapi.json", Access::Public),
         same(Method::GET, "/llms.txt", Access::Public),
         same(Method::GET, "/.well-known/jwks.json", Access::Public),
@@ -277,6 +301,72 @@ fn rows_of_webhooks() -> Vec<Row> {
             .sends(json!({ "since": "2026-11-01T00:00:00Z" }))
             .gives(404),
     ]
+}
+
+fn rows_of_keys() -> Vec<Row> {
+    const KEY: &str = "/api/credits/tenants/me/keys/{keyId}";
+    let manage = Access::Scope("credentials:manage");
+    let of = |method, below: &str, access| {
+        let route: &'static str = format!("{KEY}{below}").leak();
+        let path = route.replace("{keyId}", "0190a0b0-0000-7000-8000-000000000000");
+        row(method, route, path.leak(), access).gives(404)
+    };
+    vec![
+        row(Method::GET, KEYS, KEYS, manage),
+        row(
+            Method::POST,
+            KEYS,
+            KEYS,
+            Access::Administrator("credentials:manage"),
+        )
+        .sends(json!({ "name": "matrix" }))
+        .gives(201),
+        of(Method::GET, "", manage),
+        of(Method::DELETE, "", manage),
+        of(
+            Method::POST,
+            "/rotate",
+            Access::Administrator("credentials:manage"),
+        ),
+        of(Method::PUT, "/pricing", Access::Scope("catalog:write")),
+    ]
+}
+
+fn rows_of_prices() -> Vec<Row> {
+    let write = Access::Scope("catalog:write");
+    let of = |method, route: &'static str, access| {
+        let path = route
+            .replace("{provider}", "tools")
+            .replace("{endpoint}", "fetch");
+        row(method, route, path.leak(), access)
+    };
+    let mut rows = vec![
+        of(Method::GET, "/api/credits/catalog", READ),
+        of(Method::GET, "/api/credits/pricing", READ),
+        of(Method::GET, "/api/credits/pricing/history", READ),
+        row(
+            Method::GET,
+            "/api/credits/pricing/explain",
+            "/api/credits/pricing/explain?provider=tools&endpoint=fetch",
+            READ,
+        ),
+    ];
+    for route in [
+        "/api/credits/catalog/{provider}",
+        "/api/credits/catalog/{provider}/{endpoint}",
+    ] {
+        rows.push(of(Method::PUT, route, write).sends(json!({ "enabled": true })));
+        rows.push(of(Method::DELETE, route, write));
+    }
+    for route in [
+        "/api/credits/pricing/global",
+        "/api/credits/pricing/providers/{provider}",
+        "/api/credits/pricing/endpoints/{provider}/{endpoint}",
+    ] {
+        rows.push(of(Method::PUT, route, write).sends(json!({ "markupBps": 1 })));
+        rows.push(of(Method::DELETE, route, write));
+    }
+    rows
 }
 
 fn rows_of_workspaces() -> Vec<Row> {

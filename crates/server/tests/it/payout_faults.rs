@@ -3,9 +3,9 @@
 
 use serde_json::json;
 
-use crate::harness::{Setup, Store};
 use crate::harness::payments::Shop;
 use crate::harness::stripe::Fault;
+use crate::harness::{Setup, Store};
 use crate::on_both_stores;
 
 on_both_stores!(

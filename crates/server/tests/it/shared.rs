@@ -1,11 +1,13 @@
 //! What only one of the stores can show: two services on one database, and the lock of a file.
 
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::Method;
+use serde_json::json;
 
 use crate::harness::{CHAT, Service, Setup, Site, Store, chat, eventually, micros};
+use crate::keys::id_of;
 use crate::money::flood;
 
 mod sqlite {
@@ -24,6 +26,11 @@ mod postgres {
     #[test]
     fn two_services_dispatch_one_key_once() {
         crate::harness::run(super::two_share_a_key());
+    }
+
+    #[test]
+    fn what_is_changed_on_one_node_is_seen_on_the_other_within_a_second() {
+        crate::harness::run(super::changes_are_seen_elsewhere());
     }
 
     #[test]
@@ -98,6 +105,61 @@ async fn two_share_a_key() {
         .once("same");
     let elsewhere = elsewhere.json(&chat("flat", "hi")).send().await.expect(200);
     assert_eq!(elsewhere.header("idempotent-replayed"), Some("true"));
+}
+
+// Fault matrix 147: the longest that a node may believe what it read
+async fn changes_are_seen_elsewhere() {
+    const BELIEVED: Duration = Duration::from_secs(1);
+    let site = Site::new(Store::Postgres).await;
+    let second = site.second().await;
+    let elsewhere = second.client();
+    for _ in 0..3 {
+        let issued = site
+            .issue(&json!({ "name": "n", "scopes": ["tenant:read"] }))
+            .await;
+        let (key, id) = (issued["key"].as_str().unwrap().to_owned(), id_of(&issued));
+        let read = || {
+            let read = elsewhere.request(Method::GET, "/api/credits/balance");
+            read.bearer(&key).send()
+        };
+        read().await.expect(200);
+        site.about_key(Method::DELETE, &id, "", &site.key, &json!({}))
+            .await
+            .expect(200);
+        let revoked = Instant::now();
+        let mut taken_last = Duration::ZERO;
+        loop {
+            let asked = revoked.elapsed();
+            let reply = read().await;
+            if reply.status == 401 {
+                reply.refused(401, "CREDENTIAL_REVOKED");
+                break;
+            }
+            reply.expect(200);
+            taken_last = asked;
+            assert!(asked < BELIEVED, "the key was taken after {asked:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        eprintln!(
+            "taken for the last time after {taken_last:?}, refused after {:?}",
+            revoked.elapsed()
+        );
+    }
+    let call = || {
+        let call = elsewhere.request(Method::POST, CHAT).bearer(&site.key);
+        call.json(&chat("flat", "hi")).send()
+    };
+    call().await.expect(200);
+    site.switch("up/flat", &json!(false)).await.expect(200);
+    let switched = Instant::now();
+    loop {
+        let asked = switched.elapsed();
+        let reply = call().await;
+        if reply.status == 403 {
+            break;
+        }
+        assert!(asked < BELIEVED, "the model was sold after {asked:?}");
+    }
 }
 
 // Fault matrix 46, 208

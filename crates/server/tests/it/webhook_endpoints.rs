@@ -283,7 +283,7 @@ async fn every_change_is_noted(store: Store) {
         assert_eq!(site.noted(action).await, 1, "{action}");
     }
     let words = "SELECT COUNT(*) FROM audit_log WHERE action = 'webhook_endpoint.change' \
-                 AND after_json LIKE '%new words%' AND before_json NOT LIKE '%new words%' AND origin = 'http'";
+                 AND after_json LIKE '%new words%' AND before_json NOT LIKE '%new words%' AND origin LIKE 'PATCH /api/credits/webhooks/endpoints/% from 127.0.0.1'";
     assert_eq!(site.database.number(words).await, 1);
     let of_it = format!(
         "SELECT COUNT(*) FROM audit_log WHERE target = '{}' AND actor <> ''",

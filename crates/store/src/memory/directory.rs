@@ -1,8 +1,8 @@
-//! Workspaces, members, keys and end users in memory.
+//! Workspaces, members and end users in memory.
 
 use async_trait::async_trait;
-use turnpike_core::access::{KeyHash, Role};
-use turnpike_core::ids::{ExternalUserId, KeyId, TenantId, TokenId};
+use turnpike_core::access::Role;
+use turnpike_core::ids::{ExternalUserId, TenantId, TokenId};
 use turnpike_core::ledger::policy::EndUser;
 use turnpike_core::ledger::token::EndUserToken;
 use turnpike_core::ledger::{Account, Payer, TenantStatus};
@@ -12,7 +12,7 @@ use turnpike_core::time::Timestamp;
 use super::MemoryStore;
 use crate::error::StoreError;
 use crate::members::{MemberChange, Members};
-use crate::records::{ApiKey, AuditRow, EndUserFilter, Member, SigningKeyRow, Tenant, TenantSettings};
+use crate::records::{AuditRow, EndUserFilter, Member, SigningKeyRow, Tenant};
 use crate::traits::Directory;
 
 #[async_trait]
@@ -59,25 +59,6 @@ impl Directory for MemoryStore {
         Ok(true)
     }
 
-    async fn set_tenant_settings(
-        &self,
-        id: TenantId,
-        settings: &TenantSettings,
-        audit: &AuditRow,
-    ) -> Result<bool, StoreError> {
-        let mut state = self.state();
-        let Some(tenant) = state.tenants.get_mut(&id) else {
-            return Ok(false);
-        };
-        tenant.settings = settings.clone();
-        if let Some(mut head) = state.books.tenants.get(&id).copied() {
-            head.low_balance = settings.low_balance.thresholds();
-            state.books.tenants.load(id, Some(head));
-        }
-        state.append(audit);
-        Ok(true)
-    }
-
     async fn set_tenant_profile(
         &self,
         tenant: TenantId,
@@ -101,67 +82,6 @@ impl Directory for MemoryStore {
         }
         state.append(audit);
         Ok(true)
-    }
-
-    async fn insert_key(&self, key: &ApiKey, audit: &AuditRow) -> Result<(), StoreError> {
-        let mut state = self.state();
-        if state
-            .keys
-            .values()
-            .any(|known| known.hash == key.hash || (known.tenant, known.id) == (key.tenant, key.id))
-        {
-            return Err(StoreError::AlreadyExists);
-        }
-        state.keys.insert((key.tenant, key.id), key.clone());
-        state.append(audit);
-        Ok(())
-    }
-
-    async fn find_key(&self, hash: &KeyHash) -> Result<Option<ApiKey>, StoreError> {
-        Ok(self
-            .state()
-            .keys
-            .values()
-            .find(|key| key.hash.matches(hash))
-            .cloned())
-    }
-
-    async fn list_keys(&self, tenant: TenantId) -> Result<Vec<ApiKey>, StoreError> {
-        let mut keys: Vec<ApiKey> = self
-            .state()
-            .keys
-            .values()
-            .filter(|key| key.tenant == tenant)
-            .cloned()
-            .collect();
-        keys.sort_by_key(|key| std::cmp::Reverse((key.created_at, key.id)));
-        Ok(keys)
-    }
-
-    async fn revoke_key(
-        &self,
-        tenant: TenantId,
-        key: KeyId,
-        at: Timestamp,
-        audit: &AuditRow,
-    ) -> Result<bool, StoreError> {
-        let mut state = self.state();
-        match state.keys.get_mut(&(tenant, key)) {
-            Some(key) if key.revoked_at.is_none() => key.revoked_at = Some(at),
-            Some(_) | None => return Ok(false),
-        }
-        state.append(audit);
-        Ok(true)
-    }
-
-    async fn touch_keys(&self, used: &[(TenantId, KeyId, Timestamp)]) -> Result<(), StoreError> {
-        let mut state = self.state();
-        for (tenant, key, at) in used {
-            if let Some(key) = state.keys.get_mut(&(*tenant, *key)) {
-                key.last_used_at = Some(*at);
-            }
-        }
-        Ok(())
     }
 
     async fn find_end_user(

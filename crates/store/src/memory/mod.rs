@@ -4,12 +4,15 @@
 
 mod directory;
 mod drifts;
+mod invitations;
+mod keys;
 mod payouts;
+mod people;
 mod reads;
 mod topups;
 mod webhooks;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -23,6 +26,7 @@ use turnpike_core::time::Timestamp;
 
 use crate::audit_log::AuditRecord;
 use crate::error::{StoreError, SubmitError};
+use crate::invitations::Invitation;
 use crate::records::{ApiKey, AuditRow, DriftRow, EventRow, Member, PriceRow, SigningKeyRow, Tenant};
 use crate::traits::{Catalogue, Ledger, Upkeep};
 
@@ -41,12 +45,15 @@ struct State {
     drifts: BTreeMap<TenantId, Vec<DriftRow>>,
     members: BTreeMap<(TenantId, String), Member>,
     keys: BTreeMap<(TenantId, KeyId), ApiKey>,
+    replaced_keys: BTreeSet<KeyId>,
     prices: BTreeMap<(String, String), PriceRow>,
     price_changes: i64,
     audit_log: Vec<(TenantId, AuditRecord)>,
     processor_refs: BTreeMap<String, (TenantId, TopupId)>,
     signing_keys: Vec<SigningKeyRow>,
     drift_imports: drifts::Imports,
+    invitations: Vec<Invitation>,
+    people: people::Table,
 }
 
 impl MemoryStore {

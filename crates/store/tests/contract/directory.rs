@@ -1,11 +1,11 @@
-//! Workspaces, members, keys, end users, prices.
+//! Workspaces, members, end users, prices.
 
-use turnpike_core::access::{KeyHash, KeyKind, Role};
-use turnpike_core::ids::{KeyId, TenantId};
+use turnpike_core::access::Role;
+use turnpike_core::ids::TenantId;
 use turnpike_core::ledger::policy::Policy;
 use turnpike_core::ledger::{Action, Payer, Rejection, TenantStatus};
 use turnpike_core::money::CreditsPerDollar;
-use turnpike_store::{ApiKey, KeyPricing, MemberChange, StoreError, Tenant, TenantSettings};
+use turnpike_store::{MemberChange, StoreError, Tenant, TenantSettings};
 
 use crate::actions::{audit_row, external, grant, joins, limits, new_hold, usd, user};
 use crate::calls::rejection;
@@ -62,10 +62,11 @@ pub(crate) async fn workspaces_are_added_listed_and_changed(world: &World) {
         require_idempotency_key: Some(true),
         ..TenantSettings::default()
     };
+    let read = world.store.find_settings(id).await.unwrap().unwrap();
     assert!(
         world
             .store
-            .set_tenant_settings(id, &settings, &audit_row(id))
+            .replace_settings(id, &read, &settings, &[audit_row(id)])
             .await
             .unwrap()
     );
@@ -98,7 +99,7 @@ pub(crate) async fn workspaces_are_added_listed_and_changed(world: &World) {
     assert!(
         !world
             .store
-            .set_tenant_settings(nobody, &TenantSettings::default(), &audit_row(nobody))
+            .replace_settings(nobody, &read, &TenantSettings::default(), &[audit_row(nobody)])
             .await
             .unwrap()
     );
@@ -247,86 +248,6 @@ pub(crate) async fn what_credits_mean_is_fixed_by_the_first_entry(world: &World)
     assert!(set("two", 100).await);
     let found = world.store.find_tenant(id).await.unwrap().unwrap();
     assert_eq!((&*found.name, found.credits_per_dollar), ("two", rate(100)));
-}
-
-fn key(tenant: TenantId, hash: u8) -> ApiKey {
-    ApiKey {
-        id: KeyId(next_id()),
-        tenant,
-        kind: KeyKind::Secret,
-        name: "server".to_owned(),
-        prefix: "tp_sk_live_abcd".to_owned(),
-        hash: KeyHash([hash; 32]),
-        scopes: Vec::new(),
-        pricing: KeyPricing {
-            markup_bps: Some(500),
-            ..KeyPricing::default()
-        },
-        tools: Some(vec!["openai/*".to_owned()]),
-        created_at: NOW.plus_millis(i64::from(hash)),
-        created_by: "bob".to_owned(),
-        expires_at: Some(NOW.plus_millis(1_000)),
-        last_used_at: None,
-        revoked_at: None,
-    }
-}
-
-pub(crate) async fn keys_are_found_by_hash_and_revoked_once(world: &World) {
-    let (tenant, other) = (world.tenant().await, world.tenant().await);
-    let (first, second) = (key(tenant, 1), key(tenant, 2));
-    for key in [&first, &second] {
-        world.store.insert_key(key, &audit_row(tenant)).await.unwrap();
-    }
-    let same_hash = world.store.insert_key(&key(other, 1), &audit_row(other)).await;
-    assert!(
-        matches!(same_hash, Err(StoreError::AlreadyExists)),
-        "{same_hash:?}"
-    );
-    assert!(world.store.list_keys(other).await.unwrap().is_empty());
-    let found = world.store.find_key(&first.hash).await.unwrap().unwrap();
-    assert_eq!(
-        (found.id, found.tenant, found.pricing, found.tools),
-        (first.id, tenant, first.pricing.clone(), first.tools.clone())
-    );
-    assert_eq!(
-        (found.expires_at, found.last_used_at, found.revoked_at),
-        (first.expires_at, None, None)
-    );
-    assert!(world.store.find_key(&KeyHash([9; 32])).await.unwrap().is_none());
-
-    world
-        .store
-        .touch_keys(&[(tenant, first.id, NOW), (tenant, KeyId(next_id()), NOW)])
-        .await
-        .unwrap();
-    assert!(
-        !world
-            .store
-            .revoke_key(other, first.id, NOW, &audit_row(other))
-            .await
-            .unwrap()
-    );
-    assert!(
-        world
-            .store
-            .revoke_key(tenant, first.id, NOW, &audit_row(tenant))
-            .await
-            .unwrap()
-    );
-    assert!(
-        !world
-            .store
-            .revoke_key(tenant, first.id, NOW.plus_millis(9), &audit_row(tenant))
-            .await
-            .unwrap()
-    );
-    let found = world.store.find_key(&first.hash).await.unwrap().unwrap();
-    assert_eq!((found.last_used_at, found.revoked_at), (Some(NOW), Some(NOW)));
-    let listed = world.store.list_keys(tenant).await.unwrap();
-    assert_eq!(
-        listed.iter().map(|key| key.id).collect::<Vec<_>>(),
-        [second.id, first.id]
-    );
 }
 
 pub(crate) async fn limits_are_set_and_hold_for_the_next_call(world: &World) {

@@ -22,11 +22,14 @@ mod drifts;
 mod end_users;
 mod endings;
 mod faults;
+mod keys;
 mod money_in;
 mod notes;
 mod payouts;
+mod people;
 mod reads;
 mod retirement;
+mod settings;
 mod text;
 mod tokens;
 mod topups;
@@ -92,8 +95,14 @@ contract! {
             members_come_change_and_go,
             two_owners_cannot_remove_each_other,
             what_credits_mean_is_fixed_by_the_first_entry,
-            keys_are_found_by_hash_and_revoked_once,
             limits_are_set_and_hold_for_the_next_call;
+        keys:
+            keys_are_found_by_hash_and_revoked_once,
+            a_key_is_replaced_once_and_never_lives_longer,
+            keys_are_paged_and_priced;
+        settings:
+            twenty_edits_at_once_lose_nothing,
+            what_was_not_read_is_not_replaced;
         audit_log:
             whoever_appends_continues_the_chain,
             the_log_is_paged_and_filtered;
@@ -126,6 +135,14 @@ contract! {
             a_call_outlives_its_pruned_token,
             however_many_tokens_have_expired_all_are_pruned,
             signing_keys_are_listed_oldest_first;
+        people:
+            a_login_is_one_persons_without_case,
+            a_step_and_a_recovery_code_are_taken_once,
+            tries_are_counted_and_then_spaced,
+            twenty_tries_at_once_are_no_more_than_allowed,
+            sessions_end_and_a_reset_is_used_once,
+            an_invitation_is_accepted_once,
+            invitations_are_bounded_paged_and_replaced;
         retirement:
             who_is_retired_receives_nothing;
         drifts:

@@ -59,6 +59,9 @@ listen = "127.0.0.1:0"
 secret_key = "a secret of the tests, the same on every node"
 drain_secs = 5
 
+[identity]
+invite_first_owner = false
+
 [calls]
 sweep_secs = 1
 

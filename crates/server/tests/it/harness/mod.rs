@@ -1,5 +1,6 @@
 //! What every test stands on: a running gateway, its store, its provider, a client, and the audit at the end.
 
+pub mod browser;
 mod client;
 mod config;
 mod database;

@@ -7,7 +7,11 @@ use url::Url;
 use crate::error::AppError;
 
 /// Longest list of hosts or origins.
-const MAX_LIST: usize = 50;
+pub(super) const MAX_LIST: usize = 50;
+/// Most prices of a level, and most rules of the catalogue.
+pub(super) const MAX_RULES: usize = 1000;
+/// Longest name of a provider, endpoint or model with its provider.
+const MAX_NAME: usize = 512;
 
 /// Checks settings that were read from a request.
 ///
@@ -39,7 +43,32 @@ pub fn validate(settings: &TenantSettings) -> Result<(), AppError> {
             "must be at most 50 origins such as https://app.example.com",
         ));
     }
+    let (pricing, catalog) = (&settings.pricing, &settings.catalog);
+    for (path, names) in [
+        ("pricing.endpoints", pricing.endpoints.keys().collect::<Vec<_>>()),
+        ("catalog", catalog.keys().collect()),
+    ] {
+        if names.len() > MAX_RULES || !names.iter().all(|name| is_slug(name)) {
+            let message = format!("must be at most {MAX_RULES} of provider/endpoint");
+            return Err(AppError::invalid(path, message));
+        }
+    }
+    let providers = &pricing.providers;
+    if providers.len() > MAX_RULES || !providers.keys().all(|name| is_name(name) && !name.contains('/')) {
+        let message = format!("must be at most {MAX_RULES} of provider ids");
+        return Err(AppError::invalid("pricing.providers", message));
+    }
     Ok(())
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.len() <= MAX_NAME && !text.chars().any(char::is_control)
+}
+
+/// A model's name may have anything in it.
+fn is_slug(text: &str) -> bool {
+    let parts = text.split_once('/');
+    text.len() <= MAX_NAME && parts.is_some_and(|(provider, name)| is_name(provider) && is_name(name))
 }
 
 fn is_host(text: &str) -> bool {

@@ -1,0 +1,65 @@
+//! The first start: while nobody is there, every start makes one owner's invitation in the place of the last one.
+
+use turnpike_core::ids::TenantId;
+use turnpike_core::ledger::TenantStatus;
+use turnpike_core::money::CreditsPerDollar;
+use turnpike_store::{AuditRow, StoreError, Tenant, TenantSettings};
+use uuid::Uuid;
+
+use super::PeopleDesk;
+use crate::error::AppError;
+
+/// Who makes the invitation, in its record.
+const MADE_BY: &str = "first start";
+/// The workspace that is made when there is none.
+const WORKSPACE: &str = "My workspace";
+
+impl PeopleDesk {
+    /// The link with which the first owner joins; `None` once somebody has joined, and where others sign people in.
+    /// Makes a workspace when there is none.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn first_start(&self) -> Result<Option<String>, AppError> {
+        if self.pages.is_none() || self.store.has_people().await? {
+            return Ok(None);
+        }
+        let tenants = self.store.list_tenants().await?;
+        let oldest = tenants.iter().min_by_key(|tenant| (tenant.created_at, tenant.id));
+        let tenant = match oldest {
+            Some(tenant) => tenant.id,
+            None => self.first_workspace().await?,
+        };
+        Ok(self.invitations.replace(tenant, MADE_BY).await?.url)
+    }
+
+    /// Makes the workspace. Nodes that start together make the same one.
+    async fn first_workspace(&self) -> Result<TenantId, AppError> {
+        let digest = self.pepper.derive("first workspace");
+        let bytes = digest.first_chunk::<16>().copied().unwrap_or_default();
+        let now = self.environment.now();
+        let tenant = Tenant {
+            id: TenantId(Uuid::new_v8(bytes)),
+            name: WORKSPACE.to_owned(),
+            status: TenantStatus::Active,
+            credits_per_dollar: CreditsPerDollar::default(),
+            settings: TenantSettings::default(),
+            created_at: now,
+        };
+        let audit = AuditRow {
+            id: self.environment.new_id(),
+            tenant: tenant.id,
+            at: now,
+            actor: MADE_BY.to_owned(),
+            action: "tenant.create",
+            target: tenant.id.to_string(),
+            before: None,
+            after: Some(format!("{WORKSPACE:?}")),
+            origin: "start".to_owned(),
+        };
+        match self.store.insert_tenant(&tenant, &audit).await {
+            Ok(()) | Err(StoreError::AlreadyExists) => Ok(tenant.id),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
