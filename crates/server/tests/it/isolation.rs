@@ -185,9 +185,10 @@ impl Asker<'_> {
             if skipped || row.access == Access::Calling {
                 continue;
             }
-            let path = match row.route.contains("explain") {
-                true => row.path.to_owned(),
-                false => filled(row.route, &self.world.ids),
+            let path = if row.route.contains("explain") {
+                row.path.to_owned()
+            } else {
+                filled(row.route, &self.world.ids)
             };
             let reply = self.ask(row, &path).await;
             let mut body = reply.json();
