@@ -42,6 +42,7 @@ mod idempotency;
 mod identity;
 mod identity_pages;
 mod invitations;
+mod isolation;
 mod keys;
 mod kills;
 mod lifecycle;

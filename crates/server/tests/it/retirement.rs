@@ -241,7 +241,7 @@ async fn a_retirement_never_succeeds_beside_a_call(store: Store) {
             let call = site.chat(&chat("free", "hi")).paid_by(user);
             let retirement = site.retiring(user, &owner);
             let (user, other) = (user.clone(), user.clone());
-            let head_start = Duration::from_micros(u64::try_from(number % 10).unwrap() * 300);
+            let head_start = Duration::from_millis(u64::try_from(number % 10).unwrap());
             calls.spawn(async move {
                 if number % 2 == 0 {
                     tokio::time::sleep(head_start).await;

@@ -315,6 +315,9 @@ impl Bench {
             auditor.account(&key, self.books.accounts.get(&key).unwrap());
         }
         self.events.iter().for_each(|event| auditor.event(event.seq));
+        self.audits
+            .iter()
+            .for_each(|row| auditor.audit_line(&row.line(), &row.hash));
         auditor.finish(self.books.tenants.get(&TENANT).unwrap()).findings
     }
 }
