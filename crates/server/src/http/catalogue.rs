@@ -21,9 +21,9 @@ use super::schemas_pricing as schemas;
 /// The documented routes of this module.
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
-        .routes(routes!(list))
-        .routes(routes!(put_provider, delete_provider))
-        .routes(routes!(put_endpoint, delete_endpoint))
+        .routes(routes!(list_catalogue))
+        .routes(routes!(switch_provider, reset_provider))
+        .routes(routes!(switch_endpoint, reset_endpoint))
 }
 
 fn switched(app: &App, entry: &Value) -> Response {
@@ -36,7 +36,7 @@ fn switched(app: &App, entry: &Value) -> Response {
     get, path = "/api/credits/catalog", tag = "Catalogue", params(PageParams),
     responses((status = 200, description = "A page of entries", body = schemas::EntryList), Errors)
 )]
-async fn list(State(app): AppState, request: Request) -> Answered {
+async fn list_catalogue(State(app): AppState, request: Request) -> Answered {
     let (actor, parts) = admitted(request)?;
     let asked: PageQuery = query(&parts)?;
     let desk = &app.service.catalogue;
@@ -49,7 +49,7 @@ async fn list(State(app): AppState, request: Request) -> Answered {
     request_body = schemas::Switch,
     responses((status = 200, description = "The rule", body = schemas::SwitchedProvider), Errors)
 )]
-async fn put_provider(
+async fn switch_provider(
     State(app): AppState,
     Segments(provider): Segments<String>,
     request: Request,
@@ -65,7 +65,7 @@ async fn put_provider(
     delete, path = "/api/credits/catalog/{provider}", tag = "Catalogue", params(schemas::ProviderPath),
     responses((status = 200, description = "What is in force", body = schemas::SwitchedProvider), Errors)
 )]
-async fn delete_provider(
+async fn reset_provider(
     State(app): AppState,
     Segments(provider): Segments<String>,
     request: Request,
@@ -82,7 +82,7 @@ async fn delete_provider(
     request_body = schemas::Switch,
     responses((status = 200, description = "The entry", body = schemas::SwitchedEntry), Errors)
 )]
-async fn put_endpoint(
+async fn switch_endpoint(
     State(app): AppState,
     Segments((provider, endpoint)): Segments<(String, String)>,
     request: Request,
@@ -98,7 +98,7 @@ async fn put_endpoint(
     delete, path = "/api/credits/catalog/{provider}/{endpoint}", tag = "Catalogue", params(schemas::EndpointPath),
     responses((status = 200, description = "The entry", body = schemas::SwitchedEntry), Errors)
 )]
-async fn delete_endpoint(
+async fn reset_endpoint(
     State(app): AppState,
     Segments((provider, endpoint)): Segments<(String, String)>,
     request: Request,

@@ -23,10 +23,10 @@ use super::schemas_keys as schemas;
 /// The documented routes of this module.
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
-        .routes(routes!(list, create))
-        .routes(routes!(get_one, revoke))
-        .routes(routes!(rotate))
-        .routes(routes!(put_pricing))
+        .routes(routes!(list_keys, create_key))
+        .routes(routes!(get_key, revoke_key))
+        .routes(routes!(rotate_key))
+        .routes(routes!(put_key_pricing))
 }
 
 fn key_id(text: &str) -> Result<KeyId, ApiError> {
@@ -47,7 +47,7 @@ fn issued(mut answer: Value) -> Response {
     get, path = "/api/credits/tenants/me/keys", tag = "Keys", params(schemas::PageParams),
     responses((status = 200, description = "A page of keys", body = schemas::KeyList), Errors)
 )]
-async fn list(State(app): AppState, request: Request) -> Answered {
+async fn list_keys(State(app): AppState, request: Request) -> Answered {
     let (actor, parts) = admitted(request)?;
     let asked: PageQuery = query(&parts)?;
     let page = app
@@ -65,7 +65,7 @@ async fn list(State(app): AppState, request: Request) -> Answered {
     post, path = "/api/credits/tenants/me/keys", tag = "Keys", request_body = schemas::NewKey,
     responses((status = 201, description = "The key", body = schemas::IssuedKey), Errors)
 )]
-async fn create(State(app): AppState, request: Request) -> Answered {
+async fn create_key(State(app): AppState, request: Request) -> Answered {
     let (actor, _parts, raw) = changing(&app, request, false).await?;
     Ok(issued(app.service.keys.create(&actor, &raw).await?))
 }
@@ -75,7 +75,7 @@ async fn create(State(app): AppState, request: Request) -> Answered {
     get, path = "/api/credits/tenants/me/keys/{keyId}", tag = "Keys", params(schemas::KeyPath),
     responses((status = 200, description = "The key", body = schemas::KeyEnvelope), Errors)
 )]
-async fn get_one(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
+async fn get_key(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
     let (actor, _parts) = admitted(request)?;
     let metadata = app.service.keys.get(&actor, key_id(&id)?).await?;
     Ok(enveloped("keyMetadata", &metadata))
@@ -87,7 +87,7 @@ async fn get_one(State(app): AppState, Segments(id): Segments<String>, request: 
     delete, path = "/api/credits/tenants/me/keys/{keyId}", tag = "Keys", params(schemas::KeyPath),
     responses((status = 200, description = "The key", body = schemas::KeyEnvelope), Errors)
 )]
-async fn revoke(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
+async fn revoke_key(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
     let (actor, _parts) = admitted(request)?;
     let metadata = app.service.keys.revoke(&actor, key_id(&id)?).await?;
     app.service.authenticator.forget();
@@ -102,7 +102,7 @@ async fn revoke(State(app): AppState, Segments(id): Segments<String>, request: R
     request_body = Option<schemas::RotateKey>,
     responses((status = 201, description = "The new key", body = schemas::IssuedKey), Errors)
 )]
-async fn rotate(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
+async fn rotate_key(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
     let (actor, _parts, raw) = changing(&app, request, true).await?;
     let answer = app.service.keys.rotate(&actor, key_id(&id)?, &raw).await?;
     app.service.authenticator.forget();
@@ -115,7 +115,7 @@ async fn rotate(State(app): AppState, Segments(id): Segments<String>, request: R
     request_body = schemas::KeyPrices,
     responses((status = 200, description = "The key", body = schemas::KeyEnvelope), Errors)
 )]
-async fn put_pricing(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
+async fn put_key_pricing(State(app): AppState, Segments(id): Segments<String>, request: Request) -> Answered {
     let (actor, _parts, raw) = changing(&app, request, false).await?;
     let desk = &app.service.keys;
     let metadata = desk.set_pricing(&actor, key_id(&id)?, &raw).await?;

@@ -21,12 +21,12 @@ use super::schemas_workspace::AuditPage;
 /// The documented routes of this module.
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
-        .routes(routes!(levels))
-        .routes(routes!(explain))
-        .routes(routes!(history))
-        .routes(routes!(put_global, delete_global))
-        .routes(routes!(put_provider, delete_provider))
-        .routes(routes!(put_endpoint, delete_endpoint))
+        .routes(routes!(price_levels))
+        .routes(routes!(explain_price))
+        .routes(routes!(price_history))
+        .routes(routes!(set_global_markup, reset_global_markup))
+        .routes(routes!(set_provider_markup, reset_provider_markup))
+        .routes(routes!(set_endpoint_markup, reset_endpoint_markup))
 }
 
 async fn set(app: &App, level: Level<'_>, request: Request) -> Answered {
@@ -51,7 +51,7 @@ fn changed(app: &App, markup: &Value) -> Response {
     get, path = "/api/credits/pricing", tag = "Pricing",
     responses((status = 200, description = "Every level", body = schemas::LevelsEnvelope), Errors)
 )]
-async fn levels(State(app): AppState, request: Request) -> Answered {
+async fn price_levels(State(app): AppState, request: Request) -> Answered {
     let (actor, _parts) = admitted(request)?;
     let levels = app.service.pricing.levels(&actor).await?;
     Ok(enveloped("pricing", &levels))
@@ -75,7 +75,7 @@ struct Explained {
     get, path = "/api/credits/pricing/explain", tag = "Pricing", params(schemas::ExplainParams),
     responses((status = 200, description = "The explanation", body = schemas::ExplainEnvelope), Errors)
 )]
-async fn explain(State(app): AppState, request: Request) -> Answered {
+async fn explain_price(State(app): AppState, request: Request) -> Answered {
     let (actor, parts) = admitted(request)?;
     let asked: Explained = query(&parts)?;
     let query = ExplainQuery {
@@ -94,7 +94,7 @@ async fn explain(State(app): AppState, request: Request) -> Answered {
     get, path = "/api/credits/pricing/history", tag = "Pricing", params(PageParams),
     responses((status = 200, description = "A page of changes", body = AuditPage), Errors)
 )]
-async fn history(State(app): AppState, request: Request) -> Answered {
+async fn price_history(State(app): AppState, request: Request) -> Answered {
     let (actor, parts) = admitted(request)?;
     let asked: PageQuery = query(&parts)?;
     let desk = &app.service.pricing;
@@ -109,7 +109,7 @@ async fn history(State(app): AppState, request: Request) -> Answered {
     put, path = "/api/credits/pricing/global", tag = "Pricing", request_body = schemas::MarkupBody,
     responses((status = 200, description = "The level", body = schemas::LevelEnvelope), Errors)
 )]
-async fn put_global(State(app): AppState, request: Request) -> Answered {
+async fn set_global_markup(State(app): AppState, request: Request) -> Answered {
     set(&app, Level::Global, request).await
 }
 
@@ -118,7 +118,7 @@ async fn put_global(State(app): AppState, request: Request) -> Answered {
     delete, path = "/api/credits/pricing/global", tag = "Pricing",
     responses((status = 200, description = "The level", body = schemas::LevelEnvelope), Errors)
 )]
-async fn delete_global(State(app): AppState, request: Request) -> Answered {
+async fn reset_global_markup(State(app): AppState, request: Request) -> Answered {
     reset(&app, Level::Global, request).await
 }
 
@@ -128,7 +128,7 @@ async fn delete_global(State(app): AppState, request: Request) -> Answered {
     request_body = schemas::MarkupBody,
     responses((status = 200, description = "The level", body = schemas::LevelEnvelope), Errors)
 )]
-async fn put_provider(
+async fn set_provider_markup(
     State(app): AppState,
     Segments(provider): Segments<String>,
     request: Request,
@@ -141,7 +141,7 @@ async fn put_provider(
     delete, path = "/api/credits/pricing/providers/{provider}", tag = "Pricing", params(schemas::ProviderPath),
     responses((status = 200, description = "The level", body = schemas::LevelEnvelope), Errors)
 )]
-async fn delete_provider(
+async fn reset_provider_markup(
     State(app): AppState,
     Segments(provider): Segments<String>,
     request: Request,
@@ -155,7 +155,7 @@ async fn delete_provider(
     params(schemas::EndpointPath), request_body = schemas::MarkupBody,
     responses((status = 200, description = "The level", body = schemas::LevelEnvelope), Errors)
 )]
-async fn put_endpoint(
+async fn set_endpoint_markup(
     State(app): AppState,
     Segments((provider, endpoint)): Segments<(String, String)>,
     request: Request,
@@ -169,7 +169,7 @@ async fn put_endpoint(
     params(schemas::EndpointPath),
     responses((status = 200, description = "The level", body = schemas::LevelEnvelope), Errors)
 )]
-async fn delete_endpoint(
+async fn reset_endpoint_markup(
     State(app): AppState,
     Segments((provider, endpoint)): Segments<(String, String)>,
     request: Request,
