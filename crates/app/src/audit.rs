@@ -9,6 +9,9 @@ use turnpike_store::{AuditFilter, AuditRecord, Store};
 use crate::auth::Actor;
 use crate::error::AppError;
 
+/// Longest beginning of an action that is looked for.
+const MAX_ACTION: usize = 100;
+
 /// Which rows of the log are asked for.
 #[derive(Clone, Debug, Default)]
 pub struct AuditQuery {
@@ -43,8 +46,13 @@ impl AuditReader {
     /// A page of the log of the actor's workspace.
     ///
     /// # Errors
-    /// `CURSOR_INVALID`.
+    /// `CURSOR_INVALID`, `VALIDATION_ERROR`.
     pub async fn page(&self, actor: &Actor, query: &AuditQuery) -> Result<AuditPage, AppError> {
+        let action = query.action.as_deref().unwrap_or_default();
+        if action.chars().count() > MAX_ACTION {
+            let message = format!("must be at most {MAX_ACTION} characters");
+            return Err(AppError::invalid("action", message));
+        }
         let actions = query.action.clone().into_iter().collect();
         self.page_of(actor, actions, query).await
     }

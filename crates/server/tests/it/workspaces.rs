@@ -353,6 +353,7 @@ async fn every_change_is_in_the_audit_log(store: Store) {
         ("?limit=0", "VALIDATION_ERROR"),
         ("?limit=101", "VALIDATION_ERROR"),
         ("?cursor=x", "CURSOR_INVALID"),
+        (&format!("?action={}", "x".repeat(101)), "VALIDATION_ERROR"),
     ] {
         site.get(&format!("/api/credits/audit{query}"))
             .send()
