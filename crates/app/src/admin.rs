@@ -13,12 +13,9 @@ use turnpike_core::ledger::command::{AuditNote, Grant, GrantSource};
 use turnpike_core::ledger::{Action, Command, Outcome, Payer, TenantStatus};
 use turnpike_core::money::{CreditsPerDollar, Micros};
 use turnpike_core::pricing::{Catalogue, ModelPrice};
-use turnpike_store::{
-    AuditRow, KeyFilter, KeyPricing, MemberChange, PriceRow, Store, Tenant, TenantSettings,
-};
+use turnpike_store::{KeyFilter, KeyPricing, MemberChange, PriceRow, Store, Tenant, TenantSettings};
 
-use crate::audit::Changed as _;
-use crate::changes::Author;
+use crate::changes::{Author, Change};
 use crate::drift::{DriftDesk, ImportedCosts};
 use crate::environment::Environment;
 use crate::error::AppError;
@@ -217,9 +214,10 @@ impl AdminDesk {
             }
             AdminRequest::TenantStatus { tenant, status } => {
                 let before = self.tenant(tenant).await?;
-                let audit = self
-                    .audit(tenant, "tenant.status", tenant.to_string(), origin)
-                    .changed(&json!(before.status), &json!(status));
+                let audit = Change::new("tenant.status", &tenant)
+                    .before(&json!(before.status))
+                    .after(&json!(status))
+                    .row(&*self.environment, &Author::operator(tenant, origin));
                 self.store.set_tenant_status(tenant, status, &audit).await?;
                 Ok(tenant_view(&self.tenant(tenant).await?))
             }
@@ -335,10 +333,6 @@ impl AdminDesk {
         found.ok_or_else(|| AppError::new(ErrorCode::NotFound, "there is no such workspace"))
     }
 
-    fn audit(&self, tenant: TenantId, action: &'static str, target: String, origin: &str) -> AuditRow {
-        Author::operator(tenant, origin).row(&*self.environment, action, target)
-    }
-
     async fn create_tenant(&self, name: &str, origin: &str) -> Result<Value, AppError> {
         checked_name("name", name, 100)?;
         let tenant = Tenant {
@@ -349,9 +343,9 @@ impl AdminDesk {
             settings: TenantSettings::default(),
             created_at: self.environment.now(),
         };
-        let audit = self
-            .audit(tenant.id, "tenant.create", tenant.id.to_string(), origin)
-            .made(&json!(name));
+        let audit = Change::new("tenant.create", &tenant.id)
+            .after(&json!(name))
+            .row(&*self.environment, &Author::operator(tenant.id, origin));
         self.store.insert_tenant(&tenant, &audit).await?;
         Ok(tenant_view(&tenant))
     }
@@ -371,9 +365,10 @@ impl AdminDesk {
         if from.is_none() && to.is_none() {
             return Err(AppError::new(ErrorCode::NotFound, "there is no such member"));
         }
-        let audit = self
-            .audit(tenant, action(from, to), subject.to_owned(), origin)
-            .changed(&json!({ "role": from }), &json!({ "role": to }));
+        let audit = Change::new(action(from, to), &subject)
+            .before(&json!({ "role": from }))
+            .after(&json!({ "role": to }))
+            .row(&*self.environment, &Author::operator(tenant, origin));
         let change = MemberChange {
             tenant,
             subject: subject.to_owned(),

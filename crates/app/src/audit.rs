@@ -1,51 +1,13 @@
-//! What was changed by whom: the rows that changes append, and the log as it is shown.
+//! What was changed by whom: the log as it is shown.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use turnpike_core::errors::ErrorCode;
-use turnpike_store::{AuditFilter, AuditRecord, AuditRow, Store};
+use turnpike_store::{AuditFilter, AuditRecord, Store};
 
 use crate::auth::Actor;
-use crate::changes::Author;
-use crate::environment::Environment;
 use crate::error::AppError;
-
-/// The row of a change that `actor` makes.
-pub(crate) fn audit_row(
-    environment: &dyn Environment,
-    actor: &Actor,
-    action: &'static str,
-    target: &impl ToString,
-) -> AuditRow {
-    Author::of(actor).row(environment, action, target.to_string())
-}
-
-/// Says what a change was.
-pub(crate) trait Changed {
-    /// The thing was `before` and is `after`.
-    fn changed(self, before: &Value, after: &Value) -> Self;
-    /// The thing is new.
-    fn made(self, after: &Value) -> Self;
-    /// The thing is gone.
-    fn removed(self, before: &Value) -> Self;
-}
-
-impl Changed for AuditRow {
-    fn changed(self, before: &Value, after: &Value) -> Self {
-        self.removed(before).made(after)
-    }
-
-    fn made(mut self, after: &Value) -> Self {
-        self.after = Some(after.to_string());
-        self
-    }
-
-    fn removed(mut self, before: &Value) -> Self {
-        self.before = Some(before.to_string());
-        self
-    }
-}
 
 /// Which rows of the log are asked for.
 #[derive(Clone, Debug, Default)]

@@ -102,12 +102,8 @@ impl Actor {
         if self.scopes().contains(&scope) {
             return Ok(());
         }
-        let mut present: Vec<&str> = self.scopes().iter().map(|scope| scope.as_str()).collect();
-        present.sort_unstable();
         let message = format!("this needs the scope {scope}");
-        Err(AppError::new(ErrorCode::InsufficientScope, message)
-            .with("requiredScopes", vec![scope.as_str()])
-            .with("presentScopes", present))
+        Err(AppError::new(ErrorCode::InsufficientScope, message).scopes(&[scope], self.scopes()))
     }
 
     /// Demands what calls need: a secret or sandbox key, which is returned, or an end user's token that may spend.

@@ -1,6 +1,7 @@
 //! The app's one error: a public code, a message for the caller, and the members the code comes with.
 
 use serde_json::{Map, Value, json};
+use turnpike_core::access::Scope;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ledger::Rejection;
 use turnpike_core::ledger::rejection::Blockers;
@@ -41,6 +42,18 @@ impl AppError {
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.members.insert(name.to_owned(), value.into());
         self
+    }
+
+    /// Says which scopes are needed and which are there, both sorted.
+    #[must_use]
+    pub fn scopes(self, required: &[Scope], present: &[Scope]) -> Self {
+        let sorted = |scopes: &[Scope]| {
+            let mut names: Vec<&str> = scopes.iter().map(|scope| scope.as_str()).collect();
+            names.sort_unstable();
+            names
+        };
+        self.with("requiredScopes", sorted(required))
+            .with("presentScopes", sorted(present))
     }
 
     /// Says when to try again.

@@ -287,11 +287,16 @@ impl Shelf {
         let book = self.book();
         let mut refused = None;
         let mut unpriced = false;
-        for entry in self.providers() {
-            let id = model
-                .strip_prefix(entry.provider.id())
-                .and_then(|rest| rest.strip_prefix('/'))
-                .unwrap_or(model);
+        let of_provider = |entry: &Arc<ProviderEntry>| {
+            let rest = model.strip_prefix(entry.provider.id())?;
+            rest.strip_prefix('/')
+        };
+        // A provider that is named goes before another one's model of that whole name.
+        let named = self
+            .providers()
+            .filter_map(|entry| Some((entry, of_provider(entry)?)));
+        let bare = self.providers().map(|entry| (entry, model));
+        for (entry, id) in named.chain(bare) {
             let Some(found) = entry.models.iter().find(|known| known.id == id) else {
                 continue;
             };
@@ -316,10 +321,7 @@ impl Shelf {
             return Err(refusal);
         }
         if unpriced {
-            return Err(AppError::new(
-                ErrorCode::PriceUnavailable,
-                "the model has no price, so it is not sold",
-            ));
+            return Err(self::unpriced());
         }
         let shown: String = model.chars().take(100).collect();
         Err(AppError::new(
@@ -330,6 +332,25 @@ impl Shelf {
             "details",
             serde_json::json!([{ "path": "model", "message": "unknown model" }]),
         ))
+    }
+
+    /// A model of one provider.
+    ///
+    /// # Errors
+    /// `ENDPOINT_NOT_FOUND`, `PRICE_UNAVAILABLE`.
+    pub(crate) fn model_of(&self, provider: &str, id: &str) -> Result<Offer, AppError> {
+        let not_found = || AppError::new(ErrorCode::EndpointNotFound, "there is no such provider or model");
+        let entry = self.providers.get(provider).ok_or_else(not_found)?;
+        let model = entry.models.iter().find(|model| model.id == id);
+        let model = model.ok_or_else(not_found)?;
+        let key = (entry.prices_from.clone(), model.upstream.clone());
+        let priced = self.book().priced.get(&key).cloned();
+        Ok(Offer {
+            entry: entry.clone(),
+            upstream_model: model.upstream.clone(),
+            model: model.id.as_str().into(),
+            priced: priced.ok_or_else(unpriced)?,
+        })
     }
 
     /// Every model that can be called, with its price.
@@ -373,6 +394,13 @@ impl Shelf {
         let tool = entry.tools.get(endpoint).ok_or_else(not_found)?;
         Ok((entry.clone(), tool.clone()))
     }
+}
+
+fn unpriced() -> AppError {
+    AppError::new(
+        ErrorCode::PriceUnavailable,
+        "the model has no price, so it is not sold",
+    )
 }
 
 fn parse_price(row: &PriceRow) -> Result<ModelPrice, AppError> {

@@ -116,17 +116,22 @@ impl<S: Sql> Directory for S {
 
     async fn set_tenant_profile(
         &self,
-        tenant: TenantId,
-        name: &str,
-        rate: CreditsPerDollar,
+        before: &Tenant,
+        after: &Tenant,
         audit: &AuditRow,
     ) -> Result<bool, StoreError> {
-        let mut params = tenant_params(tenant);
-        params.extend(params![name, rate.get()]);
+        let mut params = tenant_params(after.id);
+        params.extend(params![
+            &*after.name,
+            after.credits_per_dollar.get(),
+            &*before.name,
+            before.credits_per_dollar.get(),
+        ]);
         // What credits mean cannot change once there are some.
         let update = Statement::new(
             "UPDATE tenants SET name = $3, credits_per_dollar = $4
-             WHERE bucket = $1 AND tenant_id = $2 AND (credits_per_dollar = $4 OR transfer_seq = 0)",
+             WHERE bucket = $1 AND tenant_id = $2 AND name = $5 AND credits_per_dollar = $6
+                 AND (credits_per_dollar = $4 OR transfer_seq = 0)",
             params,
         );
         Ok(touched(&self.write(vec![update, audit_row(audit)]).await?))

@@ -10,7 +10,7 @@ use turnpike_core::ledger::policy::EndUser;
 use turnpike_core::ledger::token::EndUserToken;
 use turnpike_core::ledger::topup::{AutoTopup, Topup};
 use turnpike_core::ledger::{Account, AccountKey, Command, Hold, Outcome, TenantStatus, Transfer};
-use turnpike_core::money::{CreditsPerDollar, Micros};
+use turnpike_core::money::Micros;
 use turnpike_core::time::{Day, Timestamp};
 use uuid::Uuid;
 
@@ -108,12 +108,12 @@ pub trait Directory: Send + Sync {
         status: TenantStatus,
         audit: &AuditRow,
     ) -> Result<bool, StoreError>;
-    /// Sets a workspace's name and denomination; `false` = there is none, or credits have a meaning already.
+    /// Sets a workspace's name and denomination; `false` = they are not those of `before` any more, or credits have a
+    /// meaning already.
     async fn set_tenant_profile(
         &self,
-        tenant: TenantId,
-        name: &str,
-        rate: CreditsPerDollar,
+        before: &Tenant,
+        after: &Tenant,
         audit: &AuditRow,
     ) -> Result<bool, StoreError>;
     /// An end user.

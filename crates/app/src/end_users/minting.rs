@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{ExternalUserId, TokenId};
 use turnpike_core::ledger::command::{NewToken, RevokeTokens};
 use turnpike_core::ledger::token::EndUserToken;
@@ -11,7 +12,7 @@ use turnpike_core::money::Micros;
 use turnpike_core::time::Timestamp;
 
 use super::{EndUserDesk, Note, unexpected};
-use crate::auth::Actor;
+use crate::auth::{Actor, ActorCredential};
 use crate::error::AppError;
 use crate::fields::Fields;
 use crate::limits::LimitClass;
@@ -72,13 +73,38 @@ fn scopes(fields: &mut Fields) -> Result<Vec<TokenScope>, AppError> {
     Ok(scopes)
 }
 
+/// The tools of a token by a key that is narrowed itself: the key's own, or fewer.
+fn narrowed(actor: &Actor, wanted: Option<Vec<String>>) -> Result<Option<Vec<String>>, AppError> {
+    let own = match &actor.credential {
+        ActorCredential::Key(key) => key.tools.clone(),
+        ActorCredential::Member { .. } | ActorCredential::EndUser(_) => None,
+    };
+    let (own, wanted) = match (own, wanted) {
+        (None, wanted) => return Ok(wanted),
+        (own, None) => return Ok(own),
+        (Some(own), Some(wanted)) => (own, wanted),
+    };
+    let covered = |tool: &String| {
+        let all = tool.split_once('/').map(|(provider, _)| format!("{provider}/*"));
+        own.contains(tool) || all.is_some_and(|all| own.contains(&all))
+    };
+    match wanted.iter().find(|tool| !covered(tool)) {
+        None => Ok(Some(wanted)),
+        Some(tool) => Err(AppError::new(
+            ErrorCode::EndpointDisabled,
+            format!("{tool} is not enabled for this key"),
+        )),
+    }
+}
+
 impl EndUserDesk {
     /// Mints a token for an end user, who is created when unknown.
     ///
     /// # Errors
     /// `UNKNOWN_FIELD`, `VALIDATION_ERROR`, `RATE_LIMITED`, `TENANT_SUSPENDED`, `END_USER_RETIRED`.
     pub async fn mint(&self, actor: &Actor, id: &ExternalUserId, raw: &[u8]) -> Result<Value, AppError> {
-        let wanted = parse(raw)?;
+        let mut wanted = parse(raw)?;
+        wanted.tools = narrowed(actor, wanted.tools)?;
         let key = (actor.tenant.id, id.clone());
         self.mints
             .check(LimitClass::Mutation, &key)

@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use turnpike_core::access::{Role, Scope};
+use turnpike_core::access::Role;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::TenantId;
 use turnpike_core::ledger::TenantStatus;
@@ -21,9 +21,10 @@ use uuid::Uuid;
 
 pub use self::request::DEFAULT_LIFETIME_SECS;
 use self::request::{NewInvitation, token_of};
-use crate::auth::{Actor, ActorCredential};
+use crate::auth::Actor;
 use crate::environment::Environment;
 use crate::error::AppError;
+use crate::workspaces::require_may_give;
 
 /// Most open invitations of a workspace.
 const MAX_OPEN: u32 = 100;
@@ -76,7 +77,7 @@ impl InvitationDesk {
     /// `VALIDATION_ERROR`, `SCOPE_ESCALATION`, `FORBIDDEN_ROLE`, `ALREADY_EXISTS` when too many are open.
     pub async fn create(&self, actor: &Actor, raw: &[u8]) -> Result<Value, AppError> {
         let new = NewInvitation::parse(raw)?;
-        may_give(actor, new.role)?;
+        require_may_give(actor, new.role)?;
         let invited = self.draw(
             actor.tenant.id,
             Wish {
@@ -330,36 +331,6 @@ fn not_open() -> AppError {
         ErrorCode::NotFound,
         "there is no such invitation, or it is not open any more",
     )
-}
-
-/// Nobody gives what they do not have themselves, and only an owner makes owners.
-fn may_give(actor: &Actor, role: Role) -> Result<(), AppError> {
-    let is_owner = matches!(
-        actor.credential,
-        ActorCredential::Member {
-            role: Role::Owner,
-            ..
-        }
-    );
-    if role == Role::Owner && !is_owner {
-        return Err(AppError::new(
-            ErrorCode::ForbiddenRole,
-            "only an owner can invite an owner",
-        ));
-    }
-    let present = actor.scopes();
-    if role.scopes().iter().all(|scope| present.contains(scope)) {
-        return Ok(());
-    }
-    let sorted = |scopes: &[Scope]| {
-        let mut names: Vec<&str> = scopes.iter().map(|scope| scope.as_str()).collect();
-        names.sort_unstable();
-        names
-    };
-    let message = format!("the role {role} has scopes that you do not have");
-    Err(AppError::new(ErrorCode::ScopeEscalation, message)
-        .with("requiredScopes", sorted(role.scopes()))
-        .with("presentScopes", sorted(present)))
 }
 
 fn view(invitation: &Invitation, now: Timestamp) -> Value {

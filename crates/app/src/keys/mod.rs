@@ -65,7 +65,7 @@ impl KeyDesk {
         let new = NewKey::parse(raw)?;
         new.check()?;
         require_held(actor, &new.scopes)?;
-        self.check_pricing(actor, &new.pricing, "pricing.endpoints")?;
+        self.check_pricing(actor, &new.pricing, &KeyPricing::default(), "pricing.endpoints")?;
         if let Some(tools) = &new.tools {
             self.check_tools(actor, tools)?;
         }
@@ -153,7 +153,7 @@ impl KeyDesk {
         let author = Author::of(actor);
         for _ in 0..TRIES {
             let mut key = self.find(actor, id).await?;
-            self.check_pricing(actor, &pricing, "endpoints")?;
+            self.check_pricing(actor, &pricing, &key.pricing, "endpoints")?;
             if key.pricing != pricing {
                 let change = Change::new("key.pricing", &id)
                     .before(&json!(key.pricing))
@@ -174,15 +174,25 @@ impl KeyDesk {
         found.ok_or_else(|| AppError::new(ErrorCode::NotFound, "there is no such key"))
     }
 
-    /// A key has prices for what its workspace can call, and for nothing else.
-    fn check_pricing(&self, actor: &Actor, pricing: &KeyPricing, path: &str) -> Result<(), AppError> {
+    /// A key gets prices for what its workspace can call, and for nothing else; those of `before` may stay.
+    fn check_pricing(
+        &self,
+        actor: &Actor,
+        pricing: &KeyPricing,
+        before: &KeyPricing,
+        path: &str,
+    ) -> Result<(), AppError> {
         let callable = Callable::new(&actor.tenant.settings, None);
         let sold = |slug: &str| {
             slug.split_once('/').is_some_and(|(provider, endpoint)| {
                 self.shelf.has_endpoint(provider, endpoint) && callable.allows(provider, slug)
             })
         };
-        match pricing.endpoints.keys().find(|slug| !sold(slug)) {
+        let mut new = pricing
+            .endpoints
+            .keys()
+            .filter(|slug| !before.endpoints.contains_key(*slug));
+        match new.find(|slug| !sold(slug)) {
             None => Ok(()),
             Some(slug) => Err(AppError::invalid(
                 &format!("{path}.{slug}"),
@@ -220,13 +230,6 @@ fn require_held(actor: &Actor, scopes: &[Scope]) -> Result<(), AppError> {
     let Some(missing) = scopes.iter().find(|scope| !actor.scopes().contains(scope)) else {
         return Ok(());
     };
-    let sorted = |scopes: &[Scope]| {
-        let mut names: Vec<&str> = scopes.iter().map(|scope| scope.as_str()).collect();
-        names.sort_unstable();
-        names
-    };
     let message = format!("you cannot give a key the scope {missing}, which you do not have");
-    Err(AppError::new(ErrorCode::ScopeEscalation, message)
-        .with("requiredScopes", sorted(scopes))
-        .with("presentScopes", sorted(actor.scopes())))
+    Err(AppError::new(ErrorCode::ScopeEscalation, message).scopes(scopes, actor.scopes()))
 }

@@ -2,7 +2,7 @@
 //! functions that calls are charged with.
 
 use serde::de::IgnoredAny;
-use serde_json::Value;
+use serde_json::{Value, json};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::KeyId;
 use turnpike_core::pricing::{Explain, ExplainBase, ExplainInput};
@@ -49,7 +49,8 @@ impl PricingDesk {
         let provider = named("provider", &query.provider)?;
         let endpoint = named("endpoint", &query.endpoint)?;
         let args = query.args.as_deref().map(read_args).transpose()?;
-        let args = args.unwrap_or_default();
+        // A call without a body has no arguments, which is an object without members.
+        let args = args.unwrap_or_else(|| json!({}));
         let key = self.key(actor, query.key_id.as_deref()).await?;
         let key = key.as_ref();
         if !self.shelf.has_endpoint(&provider, &endpoint) {
@@ -62,7 +63,7 @@ impl PricingDesk {
             (method(&tool), tool_base(&tool, &args)?)
         } else {
             // What is configured and is no tool is a model.
-            offer = self.shelf.model(&slug, |_, _| Ok(()))?;
+            offer = self.shelf.model_of(&provider, &endpoint)?;
             ("POST", model_base(&offer, &args))
         };
         let input = ExplainInput {
@@ -100,7 +101,7 @@ impl PricingDesk {
 }
 
 /// Reads arguments. What is JSON but no value that can be computed with (a number out of range, a member that stands
-/// twice) counts as absent.
+/// twice) counts as absent: as no arguments.
 fn read_args(text: &str) -> Result<Value, AppError> {
     if text.len() > MAX_ARGS {
         let message = format!("must be at most {MAX_ARGS} bytes");
@@ -113,7 +114,7 @@ fn read_args(text: &str) -> Result<Value, AppError> {
     if well_formed.is_err() {
         return Err(AppError::new(ErrorCode::InvalidJson, "args is not valid JSON"));
     }
-    Ok(parse(text.as_bytes()).unwrap_or_default())
+    Ok(parse(text.as_bytes()).unwrap_or_else(|_unusable| json!({})))
 }
 
 const fn verb(method: ToolMethod) -> &'static str {
@@ -172,10 +173,10 @@ mod tests {
             ("\"x\"", json!("x")),
             ("{\"a\":1}", json!({ "a": 1 })),
             // JSON, but nothing to compute with.
-            ("1e999", json!(null)),
-            ("{\"a\":1e999}", json!(null)),
-            ("{\"a\":1,\"a\":2}", json!(null)),
-            ("\"\\ud800\"", json!(null)),
+            ("1e999", json!({})),
+            ("{\"a\":1e999}", json!({})),
+            ("{\"a\":1,\"a\":2}", json!({})),
+            ("\"\\ud800\"", json!({})),
         ] {
             assert_eq!(read_args(text).unwrap(), value, "{text}");
         }

@@ -318,3 +318,50 @@ async fn what_is_not_there_has_no_price() {
     let page = desk.history(&owner, None, 100).await.unwrap();
     assert!(page.rows.is_empty(), "nothing was changed");
 }
+
+/// A provider's model is explained by its own price, although another provider has one of that whole name, and a call
+/// that names the provider goes to it.
+#[tokio::test]
+async fn a_named_provider_goes_before_a_model_of_that_whole_name() {
+    let bench = Bench::new().await;
+    let entry = |provider: &str, model: &str| {
+        let settings = ProviderSettings {
+            id: provider.to_owned(),
+            kind: ProviderKind::Simulated,
+            ..ProviderSettings::default()
+        };
+        ProviderEntry {
+            provider: Provider::new(&settings).unwrap(),
+            total_timeout_ms: 1000,
+            prices_from: provider.to_owned(),
+            models: vec![ModelEntry {
+                id: model.to_owned(),
+                upstream: model.to_owned(),
+            }],
+            tools: BTreeMap::new(),
+        }
+    };
+    let price = |provider: &str, model: &str| {
+        let rates = Rates {
+            input: Some(PicoUsd::ZERO),
+            output: Some(PicoUsd::ZERO),
+            ..Rates::default()
+        };
+        PriceRow {
+            provider: provider.to_owned(),
+            model: model.to_owned(),
+            document: serde_json::to_string(&ModelPrice::new(provider, model, rates)).unwrap(),
+        }
+    };
+    let rows = [price("router", "own/m"), price("own", "m")];
+    bench.store.put_prices(&rows, bench.clock.now()).await.unwrap();
+    let shelf = Shelf::new(vec![entry("router", "own/m"), entry("own", "m")]);
+    shelf.refresh(&*bench.store).await.unwrap();
+    for found in [shelf.model("own/m", |_, _| Ok(())), shelf.model_of("own", "m")] {
+        assert_eq!(found.unwrap().entry.provider.id(), "own");
+    }
+    let routed = shelf.model("router/own/m", |_, _| Ok(())).unwrap();
+    assert_eq!(routed.entry.provider.id(), "router");
+    let code = shelf.model_of("router", "m").unwrap_err().code;
+    assert_eq!(code, ErrorCode::EndpointNotFound);
+}

@@ -55,7 +55,6 @@ impl SettingsDesk {
         let document = document::read(raw)?;
         let replace = |current: &TenantSettings| {
             let settings = document.clone().onto(current);
-            validate(&settings)?;
             if settings.pricing != current.pricing || settings.catalog != current.catalog {
                 actor.require(Scope::CatalogWrite)?;
             }
@@ -99,6 +98,7 @@ impl SettingsDesk {
             if changes.is_empty() {
                 return Ok(settings);
             }
+            validate(&settings)?;
             let row = |change: Change| change.row(&*self.environment, author);
             let audits: Vec<_> = changes.into_iter().map(row).collect();
             if self

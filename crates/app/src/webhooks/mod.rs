@@ -27,8 +27,8 @@ pub use self::endpoints::ReplayedMissed;
 pub use self::events::{EventPage, EventQuery};
 pub use self::secrets::SecretBox;
 pub use self::view::message;
-use crate::audit::audit_row;
 use crate::auth::Actor;
+use crate::changes::Author;
 use crate::environment::Environment;
 use crate::error::AppError;
 
@@ -98,7 +98,7 @@ impl WebhookDesk {
     }
 
     fn audit(&self, actor: &Actor, action: &'static str, target: &impl ToString) -> AuditRow {
-        audit_row(&*self.parts.environment, actor, action, target)
+        Author::of(actor).row(&*self.parts.environment, action, target.to_string())
     }
 
     async fn find(&self, actor: &Actor, id: WebhookEndpointId) -> Result<WebhookEndpoint, AppError> {

@@ -4,46 +4,38 @@
 //! the last owner stays; that is decided by the statement that writes.
 
 use serde_json::{Value, json};
-use turnpike_core::access::{Role, Scope};
+use turnpike_core::access::Role;
 use turnpike_core::errors::ErrorCode;
 use turnpike_store::{Member, MemberChange};
 
-use super::{WorkspaceDesk, no_such_member};
-use crate::audit::{Changed as _, audit_row};
+use super::{TRIES, WorkspaceDesk, no_such_member};
 use crate::auth::{Actor, ActorCredential};
+use crate::changes::{Author, Change};
 use crate::error::AppError;
 use crate::fields::Fields;
 
 /// Longest subject of an identity provider (OpenID Connect Core, section 2).
 pub(crate) const MAX_SUBJECT: usize = 255;
-/// How often a change is decided again that another one overtook.
-const TRIES: usize = 5;
 
 /// A member as it is shown.
 pub fn member_view(member: &Member) -> Value {
     json!({ "subject": member.subject, "role": member.role, "createdAt": member.created_at })
 }
 
-/// Demands that `actor` has every scope of `role`; an owner is made and touched by nobody but owners and admins.
+/// Demands that `actor` has every scope of `role`. A key gives and takes only what keys can do themselves: an owner or
+/// admin, who steps up, and who handles the workspace's money can do more than any key.
 ///
 /// # Errors
 /// `SCOPE_ESCALATION` with both lists, sorted; `FORBIDDEN_ROLE`.
 pub fn require_power_over(actor: &Actor, role: Role) -> Result<(), AppError> {
-    let sorted = |scopes: &[Scope]| {
-        let mut names: Vec<&str> = scopes.iter().map(|scope| scope.as_str()).collect();
-        names.sort_unstable();
-        names
-    };
     if role.scopes().iter().any(|scope| !actor.scopes().contains(scope)) {
         let message = format!("the role {role} has scopes that you do not have");
-        return Err(AppError::new(ErrorCode::ScopeEscalation, message)
-            .with("requiredScopes", sorted(role.scopes()))
-            .with("presentScopes", sorted(actor.scopes())));
+        return Err(AppError::new(ErrorCode::ScopeEscalation, message).scopes(role.scopes(), actor.scopes()));
     }
     match &actor.credential {
-        ActorCredential::Key(_) if role == Role::Owner => Err(AppError::new(
+        ActorCredential::Key(_) if !matches!(role, Role::Developer | Role::Viewer) => Err(AppError::new(
             ErrorCode::ForbiddenRole,
-            "a key cannot change who owns the workspace",
+            format!("the role {role} can do what no key can: only a member gives or takes it"),
         )),
         ActorCredential::Key(_) | ActorCredential::Member { .. } | ActorCredential::EndUser(_) => Ok(()),
     }
@@ -128,7 +120,6 @@ impl WorkspaceDesk {
             if from == to {
                 return Ok(view);
             }
-            let audit = audit_row(&*self.environment, actor, action(from, to), &subject);
             let change = MemberChange {
                 tenant: actor.tenant.id,
                 subject: subject.to_owned(),
@@ -136,7 +127,10 @@ impl WorkspaceDesk {
                 to,
                 at: now,
             };
-            let audit = audit.changed(&json!({ "role": from }), &json!({ "role": to }));
+            let audit = Change::new(action(from, to), &subject)
+                .before(&json!({ "role": from }))
+                .after(&json!({ "role": to }))
+                .row(&*self.environment, &Author::of(actor));
             if self.store.change_member(&change, &audit).await? {
                 return Ok(view);
             }
@@ -145,11 +139,7 @@ impl WorkspaceDesk {
                 return Err(last_owner());
             }
         }
-        Err(AppError::new(
-            ErrorCode::ServiceUnavailable,
-            "this member is being changed by others: ask again",
-        )
-        .retry_after(1))
+        Err(AppError::unavailable())
     }
 }
 

@@ -12,14 +12,17 @@ use turnpike_core::errors::ErrorCode;
 use turnpike_core::money::CreditsPerDollar;
 use turnpike_store::{Store, Tenant};
 
-use crate::audit::{Changed as _, audit_row};
 use crate::auth::{Actor, ActorCredential};
+use crate::changes::{Author, Change};
 use crate::environment::Environment;
 use crate::error::AppError;
 use crate::fields::Fields;
 
 /// Longest name of a workspace, in characters.
 pub(crate) const MAX_NAME: usize = 100;
+
+/// How often a change is worked out again that another one overtook.
+const TRIES: usize = 5;
 
 /// The use cases of workspaces.
 pub struct WorkspaceDesk {
@@ -89,24 +92,29 @@ impl WorkspaceDesk {
             .map(CreditsPerDollar::try_from)
             .transpose()
             .map_err(|error| AppError::invalid("creditsPerDollar", error.to_string()))?;
-        let before = self.read(actor).await?;
-        let after = Tenant {
-            name: name.unwrap_or_else(|| before.name.clone()),
-            credits_per_dollar: rate.unwrap_or(before.credits_per_dollar),
-            ..before.clone()
-        };
-        let audit = audit_row(&*self.environment, actor, "tenant.change", &actor.tenant.id)
-            .changed(&tenant_view(&before), &tenant_view(&after));
-        let set = self
-            .store
-            .set_tenant_profile(after.id, &after.name, after.credits_per_dollar, &audit);
-        if set.await? {
-            return Ok(tenant_view(&after));
+        for _ in 0..TRIES {
+            let before = self.read(actor).await?;
+            let after = Tenant {
+                name: name.clone().unwrap_or_else(|| before.name.clone()),
+                credits_per_dollar: rate.unwrap_or(before.credits_per_dollar),
+                ..before.clone()
+            };
+            let audit = Change::new("tenant.change", &actor.tenant.id)
+                .before(&tenant_view(&before))
+                .after(&tenant_view(&after))
+                .row(&*self.environment, &Author::of(actor));
+            if self.store.set_tenant_profile(&before, &after, &audit).await? {
+                return Ok(tenant_view(&after));
+            }
+            let now = self.read(actor).await?;
+            if (&now.name, now.credits_per_dollar) == (&before.name, before.credits_per_dollar) {
+                return Err(AppError::invalid(
+                    "creditsPerDollar",
+                    "is fixed since the first entry of the ledger",
+                ));
+            }
         }
-        Err(AppError::invalid(
-            "creditsPerDollar",
-            "is fixed since the first entry of the ledger",
-        ))
+        Err(AppError::unavailable())
     }
 }
 

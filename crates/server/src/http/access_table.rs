@@ -150,9 +150,12 @@ const fn session(scope: Scope) -> Demand {
 }
 
 const READ: Demand = scope(Scope::TenantRead);
-const SETTINGS: Demand = scope(Scope::TenantWrite);
-const MOVES: Demand = scope(Scope::CreditsMove);
+const SETTINGS: Demand = guarded(Scope::TenantWrite);
+const MOVES: Demand = guarded(Scope::CreditsMove);
+/// Stops somebody from spending, which must not wait for a second factor.
+const STOPS: Demand = scope(Scope::CreditsMove);
 const CREDENTIALS: Demand = scope(Scope::CredentialsManage);
+const SECRETS: Demand = guarded(Scope::CredentialsManage);
 const CATALOGUE: Demand = scope(Scope::CatalogWrite);
 const TOKENS: Demand = scope(Scope::TokensManage);
 const MEMBERS: Demand = scope(Scope::MembersManage);
@@ -218,7 +221,7 @@ pub(crate) const TABLE: &[Rule] = &[
     post("/api/credits/end-users/{externalUserId}/deallocate", MOVES, Effect::Spend),
     get("/api/credits/end-users/{externalUserId}/policy", READ),
     put("/api/credits/end-users/{externalUserId}/policy", MOVES, Effect::Manage),
-    post("/api/credits/end-users/{externalUserId}/freeze", MOVES, Effect::Manage),
+    post("/api/credits/end-users/{externalUserId}/freeze", STOPS, Effect::Manage),
     post("/api/credits/end-users/{externalUserId}/unfreeze", MOVES, Effect::Manage),
     post("/api/credits/end-users/{externalUserId}/tokens", TOKENS, Effect::Spend).with_own_limit(),
     delete("/api/credits/end-users/{externalUserId}/tokens", TOKENS, Effect::Manage),
@@ -251,11 +254,11 @@ pub(crate) const TABLE: &[Rule] = &[
     get("/api/credits/webhooks/events/{eventId}", READ),
     post("/api/credits/webhooks/events/{eventId}/replay", CREDENTIALS, Effect::Manage),
     get("/api/credits/webhooks/endpoints", CREDENTIALS),
-    post("/api/credits/webhooks/endpoints", CREDENTIALS, Effect::Manage),
+    post("/api/credits/webhooks/endpoints", SECRETS, Effect::Manage),
     get("/api/credits/webhooks/endpoints/{endpointId}", CREDENTIALS),
-    patch("/api/credits/webhooks/endpoints/{endpointId}", CREDENTIALS, Effect::Manage),
+    patch("/api/credits/webhooks/endpoints/{endpointId}", SECRETS, Effect::Manage),
     delete("/api/credits/webhooks/endpoints/{endpointId}", CREDENTIALS, Effect::Manage),
-    post("/api/credits/webhooks/endpoints/{endpointId}/rotate-secret", CREDENTIALS, Effect::Manage),
+    post("/api/credits/webhooks/endpoints/{endpointId}/rotate-secret", SECRETS, Effect::Manage),
     post("/api/credits/webhooks/endpoints/{endpointId}/test", CREDENTIALS, Effect::Manage),
     post("/api/credits/webhooks/endpoints/{endpointId}/replay", CREDENTIALS, Effect::Manage),
     // Service

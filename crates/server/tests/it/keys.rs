@@ -3,6 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::harness::people::user_path;
 use crate::harness::upstream::{completion, tokens};
 use crate::harness::{CHAT, Gate, Reply, Site, Step, Store, TOOL, chat, eventually};
 use crate::on_both_stores;
@@ -18,6 +19,7 @@ on_both_stores!(
     keys_of_others_do_not_exist,
     keys_are_paged_newest_first,
     the_last_use_is_noted_without_a_write_per_call,
+    a_narrowed_key_mints_narrowed_tokens,
 );
 
 pub const KEYS: &str = "/api/credits/tenants/me/keys";
@@ -568,4 +570,41 @@ async fn the_last_use_is_noted_without_a_write_per_call(store: Store) {
         read().await.expect(200);
     }
     assert_eq!(used().await, first);
+}
+
+async fn a_narrowed_key_mints_narrowed_tokens(store: Store) {
+    let site = Site::new(store).await;
+    site.grant("1", Some("alice"));
+    let body = json!({
+        "name": "n", "scopes": ["tokens:manage"], "tools": { "enable": ["tools/item", "up/*"] },
+    });
+    let key = site.issue(&body).await["key"].as_str().unwrap().to_owned();
+    let mint = async |body: Value| {
+        let post = site.client.request(Method::POST, &user_path("alice", "/tokens"));
+        post.bearer(&key).json(&body).send().await
+    };
+    let fetches = async |body: Value| {
+        let minted = mint(body).await.expect(201).json();
+        let call = site.client.request(Method::POST, TOOL);
+        let call = call.bearer(minted["token"].as_str().unwrap());
+        call.json(&json!({ "id": "x" })).once("k").send().await
+    };
+    // Neither silence nor a list of the token's own gives what the key does not have.
+    fetches(json!({})).await.refused(403, "ENDPOINT_DISABLED");
+    fetches(json!({ "tools": ["up/flat"] }))
+        .await
+        .refused(403, "ENDPOINT_DISABLED");
+    for more in [
+        json!(["tools/fetch"]),
+        json!(["tools/*"]),
+        json!(["up/flat", "tools/fetch"]),
+    ] {
+        let refused = mint(json!({ "tools": more })).await;
+        refused.refused(403, "ENDPOINT_DISABLED");
+    }
+    let fewer = mint(json!({ "tools": ["up/flat"] })).await.expect(201).json();
+    let token = fewer["token"].as_str().unwrap();
+    site.chat_as(token, "flat").send().await.expect(200);
+    let call = site.chat_as(token, "tokens").send().await;
+    call.refused(403, "ENDPOINT_DISABLED");
 }

@@ -118,7 +118,7 @@ fn rows_of_calls() -> Vec<Row> {
         same(
             Method::PUT,
             "/api/credits/tenants/me/settings",
-            Access::Scope("tenant:write"),
+            Access::Guarded("tenant:write"),
         ),
         same(
             Method::GET,
@@ -150,7 +150,7 @@ fn rows_of_calls() -> Vec<Row> {
 }
 
 fn rows_of_end_users() -> Vec<Row> {
-    let (moves, mints) = (Access::Scope("credits:move"), Access::Scope("tokens:manage"));
+    let (moves, mints) = (Access::Guarded("credits:move"), Access::Scope("tokens:manage"));
     let cent = json!({ "usd": "0.01" });
     let of_user = |method, below: &str, access| {
         let leak = |text: String| -> &'static str { text.leak() };
@@ -170,7 +170,7 @@ fn rows_of_end_users() -> Vec<Row> {
         of_user(Method::POST, "/deallocate", moves).sends(cent),
         of_user(Method::GET, "/policy", READ),
         of_user(Method::PUT, "/policy", moves),
-        of_user(Method::POST, "/freeze", moves),
+        of_user(Method::POST, "/freeze", Access::Scope("credits:move")),
         of_user(Method::POST, "/unfreeze", moves),
         of_user(Method::POST, "/tokens", mints).gives(201),
         row(
@@ -209,7 +209,7 @@ fn rows_of_end_users() -> Vec<Row> {
 
 fn rows_of_topups() -> Vec<Row> {
     let (own, auto) = ("/api/credits/me/topups", "/api/credits/tenants/me/auto-topup");
-    let (moves, tops_up) = (Access::Scope("credits:move"), Access::EndUser("topup"));
+    let (moves, tops_up) = (Access::Guarded("credits:move"), Access::EndUser("topup"));
     let five = json!({ "usd": "5" });
     vec![
         row(Method::POST, own, own, tops_up).sends(five.clone()),
@@ -275,7 +275,10 @@ fn rows_of_payouts() -> Vec<Row> {
 
 fn rows_of_webhooks() -> Vec<Row> {
     const NOBODY: &str = "0190a0b0-0000-7000-8000-000000000000";
-    let manage = Access::Scope("credentials:manage");
+    let (manage, secrets) = (
+        Access::Scope("credentials:manage"),
+        Access::Guarded("credentials:manage"),
+    );
     let of = |method, route: &'static str, access| {
         let path = route.replace("{eventId}", NOBODY).replace("{endpointId}", NOBODY);
         row(method, route, path.leak(), access)
@@ -293,13 +296,13 @@ fn rows_of_webhooks() -> Vec<Row> {
         )
         .gives(404),
         of(Method::GET, endpoints, manage),
-        of(Method::POST, endpoints, manage)
+        of(Method::POST, endpoints, secrets)
             .sends(json!({ "url": "https://192.0.9.9/" }))
             .gives(201),
         of(Method::GET, endpoint, manage).gives(404),
-        of(Method::PATCH, endpoint, manage).gives(404),
+        of(Method::PATCH, endpoint, secrets).gives(404),
         of(Method::DELETE, endpoint, manage).gives(404),
-        of(Method::POST, below("rotate-secret"), manage).gives(404),
+        of(Method::POST, below("rotate-secret"), secrets).gives(404),
         of(Method::POST, below("test"), manage).gives(404),
         of(Method::POST, below("replay"), manage)
             .sends(json!({ "since": "2026-11-01T00:00:00Z" }))
@@ -384,7 +387,7 @@ fn rows_of_workspaces() -> Vec<Row> {
         same(
             Method::PATCH,
             "/api/credits/tenants/me",
-            Access::Scope("tenant:write"),
+            Access::Guarded("tenant:write"),
         ),
         same(
             Method::GET,

@@ -192,7 +192,14 @@ async fn nobody_gives_what_they_do_not_have(store: Store) {
     site.put_role(&site.key, "new", "owner")
         .await
         .refused(403, "FORBIDDEN_ROLE");
-    site.put_role(&site.key, "new", "admin").await.expect(200);
+    for role in ["admin", "billing"] {
+        let put = site.put_role(&site.key, "new", role).await;
+        put.refused(403, "FORBIDDEN_ROLE");
+    }
+    site.put_role(&site.key, "new", "developer").await.expect(200);
+    site.remove(&site.key, "the-admin")
+        .await
+        .refused(403, "FORBIDDEN_ROLE");
     site.put_role(&admin, "new", "owner")
         .await
         .refused(403, "FORBIDDEN_ROLE");

@@ -6,7 +6,6 @@ use turnpike_core::ids::{ExternalUserId, TenantId, TokenId};
 use turnpike_core::ledger::policy::EndUser;
 use turnpike_core::ledger::token::EndUserToken;
 use turnpike_core::ledger::{Account, Payer, TenantStatus};
-use turnpike_core::money::CreditsPerDollar;
 use turnpike_core::time::Timestamp;
 
 use super::MemoryStore;
@@ -61,20 +60,21 @@ impl Directory for MemoryStore {
 
     async fn set_tenant_profile(
         &self,
-        tenant: TenantId,
-        name: &str,
-        rate: CreditsPerDollar,
+        before: &Tenant,
+        after: &Tenant,
         audit: &AuditRow,
     ) -> Result<bool, StoreError> {
+        let (tenant, rate) = (after.id, after.credits_per_dollar);
         let mut state = self.state();
         let is_new = state.transfers_of(tenant).next().is_none();
         let Some(found) = state.tenants.get_mut(&tenant) else {
             return Ok(false);
         };
-        if found.credits_per_dollar != rate && !is_new {
+        let overtaken = (&found.name, found.credits_per_dollar) != (&before.name, before.credits_per_dollar);
+        if overtaken || (found.credits_per_dollar != rate && !is_new) {
             return Ok(false);
         }
-        name.clone_into(&mut found.name);
+        found.name.clone_from(&after.name);
         found.credits_per_dollar = rate;
         if let Some(mut head) = state.books.tenants.get(&tenant).copied() {
             head.credits_per_dollar = rate;

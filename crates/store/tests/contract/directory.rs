@@ -235,12 +235,25 @@ pub(crate) async fn what_credits_mean_is_fixed_by_the_first_entry(world: &World)
     let id = world.tenant().await;
     let rate = |value| CreditsPerDollar::try_from(value).unwrap();
     let set = async |name: &str, value| {
-        let row = audit_row(id);
-        world
+        let before = world.store.find_tenant(id).await.unwrap().unwrap();
+        let after = Tenant {
+            name: name.to_owned(),
+            credits_per_dollar: rate(value),
+            ..before.clone()
+        };
+        let set = world
             .store
-            .set_tenant_profile(id, name, rate(value), &row)
+            .set_tenant_profile(&before, &after, &audit_row(id))
             .await
-            .unwrap()
+            .unwrap();
+        // Whoever read the same before is overtaken.
+        let again = world
+            .store
+            .set_tenant_profile(&before, &after, &audit_row(id))
+            .await
+            .unwrap();
+        assert!(!again);
+        set
     };
     assert!(set("one", 100).await);
     world.run(id, grant(&Payer::Pool, 100)).await.unwrap();
