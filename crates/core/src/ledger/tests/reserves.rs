@@ -56,10 +56,11 @@ impl Bench {
             credential: "key:1".into(),
             claim: None,
         };
-        match self.run(Action::OpenPayout(Box::new(new)))? {
-            Outcome::Payout { payout, .. } => Ok(payout.amount.get()),
-            other => panic!("{other:?}"),
-        }
+        let done = self.run(Action::OpenPayout(Box::new(new)))?;
+        let Outcome::Payout { payout, .. } = done else {
+            panic!("{done:?}")
+        };
+        Ok(payout.amount.get())
     }
 
     fn margin(&self) -> Account {
