@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use turnpike_core::access::{KeyKind, Role, Scope};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{CommandId, ExternalUserId, KeyId, PayoutId, TenantId};
-use turnpike_core::ledger::command::{Grant, GrantSource};
+use turnpike_core::ledger::command::{AuditNote, Grant, GrantSource};
 use turnpike_core::ledger::{Action, Command, Outcome, Payer, TenantStatus};
 use turnpike_core::money::{CreditsPerDollar, Micros};
 use turnpike_core::pricing::{Catalogue, ModelPrice};
@@ -288,7 +288,7 @@ impl AdminDesk {
                 external_user_id,
                 usd,
                 reason,
-            } => self.grant(tenant, external_user_id, usd, &reason).await,
+            } => self.grant(tenant, external_user_id, usd, &reason, origin).await,
             AdminRequest::PricesApply { prices } => self.apply_prices(prices).await,
             AdminRequest::PricesShow => {
                 Ok(json!({ "models": self.stored_catalogue().await?.iter().collect::<Vec<_>>() }))
@@ -393,6 +393,7 @@ impl AdminDesk {
         external_user_id: Option<ExternalUserId>,
         usd: Micros,
         reason: &str,
+        origin: &str,
     ) -> Result<Value, AppError> {
         let rate = self.tenant(tenant).await?.credits_per_dollar;
         checked_name("reason", reason, 500)?;
@@ -404,12 +405,21 @@ impl AdminDesk {
             reason: reason.into(),
             claim: None,
         };
+        let target = to.external_user_id().map_or("pool", ExternalUserId::as_str);
+        let note = AuditNote {
+            actor: "operator".into(),
+            action: "credits.grant",
+            target: target.into(),
+            before: None,
+            after: Some(json!({ "amountUsd": usd, "reason": reason }).to_string().into()),
+            origin: origin.into(),
+        };
         let command = Command {
             id: CommandId(self.environment.new_id()),
             tenant,
             at: self.environment.now(),
             action: Action::Grant(grant),
-            note: None,
+            note: Some(Arc::new(note)),
         };
         match self.store.submit(command).await {
             Ok(Outcome::Granted { transfer, balance }) => Ok(json!({

@@ -3,7 +3,7 @@
 
 use async_trait::async_trait;
 use turnpike_core::ids::{PayoutId, TenantId};
-use turnpike_core::ledger::payout::{Payout, PayoutSettings};
+use turnpike_core::ledger::payout::{Payout, PayoutIndex, PayoutSettings};
 use turnpike_core::money::Micros;
 use uuid::Uuid;
 
@@ -35,6 +35,8 @@ pub trait Payouts: Send + Sync {
     async fn find_payout_settings(&self, tenant: TenantId) -> Result<Option<PayoutSettings>, StoreError>;
     /// The tenant that is paid out to the processor's account of that name.
     async fn find_payout_account(&self, account: &str) -> Result<Option<TenantId>, StoreError>;
+    /// A payout that is under way, whoever's it is.
+    async fn find_open_payout(&self, payout: PayoutId) -> Result<Option<(TenantId, Payout)>, StoreError>;
     /// The payout that the processor calls so.
     async fn find_payout_reference(
         &self,
@@ -51,10 +53,19 @@ pub struct PayoutSums {
     pub paid: Micros,
 }
 
-/// A tenant's payouts by id, as [`rows::document`] reads them.
+/// A tenant's payouts by id with what they are found by, as [`rows::document`] and [`index`] read them.
 pub(crate) fn payouts_in_order(tenant: TenantId) -> Statement {
-    let sql = "SELECT document FROM payouts WHERE bucket = $1 AND tenant_id = $2 ORDER BY payout_id";
+    let sql = "SELECT document, state, amount, reference FROM payouts WHERE bucket = $1 AND tenant_id = $2 ORDER BY payout_id";
     Statement::new(sql, tenant_params(tenant))
+}
+
+/// What stands beside a payout of [`payouts_in_order`].
+pub(crate) fn index(row: &Row) -> Result<PayoutIndex<'_>, StoreError> {
+    Ok(PayoutIndex {
+        state: row.small(1)?,
+        amount: rows::micros(row, 2)?,
+        reference: row.opt_text(3)?,
+    })
 }
 
 #[async_trait]
@@ -135,6 +146,13 @@ impl<S: Sql> Payouts for S {
         let sql = "SELECT tenant_id FROM payout_settings WHERE account = $1";
         let rows = self.query(sql, params![account]).await?;
         rows.first().map(|row| row.uuid(0).map(TenantId)).transpose()
+    }
+
+    async fn find_open_payout(&self, payout: PayoutId) -> Result<Option<(TenantId, Payout)>, StoreError> {
+        let sql = "SELECT tenant_id, document FROM payouts WHERE state < 2 AND payout_id = $1";
+        let rows = self.query(sql, params![payout.0]).await?;
+        let found = |row: &Row| Ok((TenantId(row.uuid(0)?), rows::document(row, 1)?));
+        rows.first().map(found).transpose()
     }
 
     async fn find_payout_reference(

@@ -7,7 +7,7 @@ use turnpike_core::ledger::audit::{AuditReport, Auditor};
 
 use crate::audit_log::{self, audit_in_order};
 use crate::error::StoreError;
-use crate::payouts::payouts_in_order;
+use crate::payouts::{self, payouts_in_order};
 use crate::rows::{self, ACCOUNT_COLUMNS, TENANT_HEAD_COLUMNS, tenant_params};
 use crate::sql::{Row, Sql, Statement};
 use crate::statements::{calls_in_order, transfers_in_order};
@@ -57,7 +57,7 @@ pub(crate) trait SharedUpkeep: Sql {
                 0 => auditor.transfer(&rows::transfer(&row)?),
                 1 => auditor.hold(tenant, &rows::hold(&row)?.1),
                 2 => auditor.topup(tenant, &rows::document(&row, 0)?),
-                3 => auditor.payout(&rows::document(&row, 0)?),
+                3 => auditor.payout(&rows::document(&row, 0)?, &payouts::index(&row)?),
                 4 => {
                     let key = rows::account_key(tenant, row.small(0)?, row.text(1)?)?;
                     auditor.account(&key, &rows::account(&row, 2)?);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::TenantId;
 use turnpike_core::ledger::payout::{AccountReport, Connection, PayoutChange, PayoutSettings};
-use turnpike_core::ledger::{Action, Outcome};
+use turnpike_core::ledger::{Action, Outcome, TenantStatus};
 use turnpike_core::time::Timestamp;
 use turnpike_store::{SubmitError, Tenant};
 use turnpike_upstream::processor::{PayoutAccount, ProcessorError};
@@ -65,7 +65,7 @@ impl PayoutDesk {
         connection.ok_or_else(|| AppError::internal(&"a connection was made and is not there"))
     }
 
-    /// How far the connection is, asked anew where the processor answers.
+    /// How far the connection is, asked anew where the processor answers. It is kept while the workspace is active.
     ///
     /// # Errors
     /// When the store does not answer.
@@ -75,7 +75,10 @@ impl PayoutDesk {
         let mut settings = self.settings(tenant).await?;
         if let (Some(connection), Some(processor)) = (settings.connection_to(name), &self.processor) {
             match processor.find_account(&connection.account).await {
-                Ok(Some(account)) => settings = self.apply_account(tenant, &account).await?,
+                Ok(Some(account)) if actor.tenant.status == TenantStatus::Active => {
+                    settings = self.apply_account(tenant, &account).await?;
+                }
+                Ok(Some(account)) => settings.learn(&report(&account)),
                 Ok(None) => {}
                 Err(error) => {
                     tracing::warn!(%tenant, %error, "the processor did not answer about an account");
@@ -115,7 +118,16 @@ impl PayoutDesk {
             tracing::info!(account = account.id, "an account of nobody here was told of");
             return Ok(Handled::Ignored);
         };
-        self.apply_account(tenant, account).await?;
+        let processor = self.processor.as_ref().ok_or_else(AppError::unavailable)?;
+        // INVARIANT: events arrive in any order, so what the account is now counts, and not what one of them says.
+        let now = match processor.find_account(&account.id).await {
+            Ok(found) => found.unwrap_or_else(|| account.clone()),
+            Err(error) => {
+                tracing::warn!(%tenant, %error, "the processor did not answer about an account it told of");
+                return Err(AppError::unavailable());
+            }
+        };
+        self.apply_account(tenant, &now).await?;
         Ok(Handled::Applied)
     }
 
@@ -124,12 +136,7 @@ impl PayoutDesk {
         tenant: TenantId,
         account: &PayoutAccount,
     ) -> Result<PayoutSettings, AppError> {
-        let report = PayoutChange::Account(AccountReport {
-            account: account.id.as_str().into(),
-            details_submitted: account.details_submitted,
-            payable: account.is_payable(),
-            disabled_reason: account.disabled_reason.as_deref().map(Into::into),
-        });
+        let report = PayoutChange::Account(report(account));
         match self.submit(tenant, Action::ChangePayouts(report), None).await {
             Ok(Outcome::PayoutSettings { settings, .. }) => Ok(*settings),
             Ok(_) => Err(AppError::internal(
@@ -140,6 +147,15 @@ impl PayoutDesk {
                 Err(AppError::unavailable())
             }
         }
+    }
+}
+
+fn report(account: &PayoutAccount) -> AccountReport {
+    AccountReport {
+        account: account.id.as_str().into(),
+        details_submitted: account.details_submitted,
+        payable: account.is_payable(),
+        disabled_reason: account.disabled_reason.as_deref().map(Into::into),
     }
 }
 

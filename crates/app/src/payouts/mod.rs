@@ -16,6 +16,7 @@ use fail::fail_point;
 use serde_json::{Value, json};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{CommandId, PayoutId, TenantId};
+use turnpike_core::ledger::account::Balance;
 use turnpike_core::ledger::command::AuditNote;
 use turnpike_core::ledger::payout::{
     Destination, NewPayout, Payout, PayoutChange, PayoutMethod, PayoutSettings, payable,
@@ -147,14 +148,15 @@ impl PayoutDesk {
         let tenant = actor.tenant.id;
         let settings = self.settings(tenant).await?;
         let (margin, receivable) = (
-            self.posted(tenant, AccountKind::Margin).await?,
-            self.posted(tenant, AccountKind::Receivable).await?,
+            self.balance(tenant, AccountKind::Margin).await?,
+            self.balance(tenant, AccountKind::Receivable).await?,
         );
         let sums = self.store.sum_payouts(tenant).await?;
         let name = self.processor_name();
         Ok(json!({ "account": {
-            "marginUsd": margin,
-            "availableUsd": payable(margin, receivable),
+            "marginUsd": margin.posted,
+            "reservedUsd": margin.held,
+            "availableUsd": payable(margin, receivable.posted),
             "inTransitUsd": sums.open,
             "paidUsd": sums.paid,
             "method": settings.method(name),
@@ -164,9 +166,9 @@ impl PayoutDesk {
         }}))
     }
 
-    async fn posted(&self, tenant: TenantId, kind: AccountKind) -> Result<Micros, AppError> {
+    async fn balance(&self, tenant: TenantId, kind: AccountKind) -> Result<Balance, AppError> {
         let account = self.store.find_account(&AccountKey::of(tenant, kind)).await?;
-        Ok(account.unwrap_or_default().posted)
+        Ok(account.unwrap_or_default().balance())
     }
 
     /// Sets the address on a chain to which the workspace is paid out.

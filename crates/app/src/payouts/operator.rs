@@ -29,19 +29,20 @@ pub(crate) struct OperatorPayouts<'a> {
 }
 
 impl OperatorPayouts<'_> {
-    /// A workspace's payouts, newest first, or all that are under way, oldest first.
+    /// A workspace's payouts, newest first, or all that are under way, oldest first; `more` when it was cut.
     pub(crate) async fn list(&self, tenant: Option<TenantId>) -> Result<Value, AppError> {
+        let one_more = MOST.saturating_add(1);
         let payouts: Vec<Value> = if let Some(tenant) = tenant {
-            let found = self.store.list_payouts(tenant, None, MOST).await?;
+            let found = self.store.list_payouts(tenant, None, one_more).await?;
             found.iter().map(|payout| shown(tenant, payout)).collect()
         } else {
-            let found = self.store.list_open_payouts(None, MOST).await?;
+            let found = self.store.list_open_payouts(None, one_more).await?;
             found
                 .iter()
                 .map(|(tenant, payout)| shown(*tenant, payout))
                 .collect()
         };
-        Ok(json!({ "payouts": payouts }))
+        Ok(cut(payouts))
     }
 
     /// Keeps a payout from being canceled while it is sent.
@@ -140,6 +141,14 @@ impl OperatorPayouts<'_> {
     }
 }
 
+/// A list of at most [`MOST`] payouts.
+fn cut(mut payouts: Vec<Value>) -> Value {
+    let most = usize::try_from(MOST).unwrap_or(usize::MAX);
+    let more = payouts.len() > most;
+    payouts.truncate(most);
+    json!({ "payouts": payouts, "more": more })
+}
+
 fn by_processor() -> AppError {
     AppError::new(
         ErrorCode::ValidationError,
@@ -162,4 +171,18 @@ fn shown(tenant: TenantId, payout: &Payout) -> Value {
         members.insert("tenantId".to_owned(), json!(tenant));
     }
     shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_was_cut_says_so() {
+        for (found, shown, more) in [(0, 0, false), (1000, 1000, false), (1001, 1000, true)] {
+            let list = cut(vec![Value::Null; found]);
+            assert_eq!(list["payouts"].as_array().unwrap().len(), shown);
+            assert_eq!(list["more"], more);
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! The bodies of requests about payouts.
 
+use sha3::{Digest as _, Keccak256};
 use turnpike_core::ledger::payout::StablecoinAddress;
 use turnpike_core::money::Micros;
 
@@ -10,7 +11,7 @@ use crate::fields::Fields;
 const MAX_NETWORK: usize = 41;
 /// Longest address.
 const MAX_ADDRESS: usize = 128;
-/// Characters of an address on Solana; the digits of its base 58.
+/// The digits of base 58.
 const BASE58: &[u8] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
 
 /// A payout that is asked for.
@@ -69,11 +70,12 @@ pub fn stablecoin_address(raw: &[u8]) -> Result<StablecoinAddress, AppError> {
     let (fits, shape) = match network.split_once(':') {
         Some(("eip155", chain)) if is_chain_number(chain) => (
             is_evm_address(&address),
-            "must be 0x and 40 hexadecimal digits, not all of them zero",
+            "must be 0x and 40 hexadecimal digits, not all of them zero; in upper and lower case with a right \
+             checksum (EIP-55)",
         ),
         Some(("solana", genesis)) if is_base58(genesis, 32..=32) => (
-            is_base58(&address, 32..=44),
-            "must be 32 to 44 characters of base 58",
+            is_solana_address(&address),
+            "must be 32 bytes in base 58, not all of them zero",
         ),
         Some(_) | None => {
             let message = "must be a CAIP-2 name such as eip155:8453, or solana: and its genesis";
@@ -99,7 +101,31 @@ fn is_evm_address(text: &str) -> bool {
         digits.len() == 40
             && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
             && digits.bytes().any(|byte| byte != b'0')
+            && has_right_case(digits)
     })
+}
+
+/// EIP-55: a digit is in upper case where the hash of the address in lower case has 8 or more. An address in one
+/// case has no checksum.
+fn has_right_case(digits: &str) -> bool {
+    let (lower, upper) = (digits.to_ascii_lowercase(), digits.to_ascii_uppercase());
+    if digits == lower || digits == upper {
+        return true;
+    }
+    let hash = hex::encode(Keccak256::digest(lower.as_bytes()));
+    let right = lower.chars().zip(hash.chars()).map(|(digit, of_hash)| {
+        if of_hash >= '8' {
+            digit.to_ascii_uppercase()
+        } else {
+            digit
+        }
+    });
+    digits.chars().eq(right)
+}
+
+fn is_solana_address(text: &str) -> bool {
+    let mut key = [0_u8; 32];
+    bs58::decode(text).onto(&mut key) == Ok(32) && key != [0; 32]
 }
 
 fn is_base58(text: &str, length: std::ops::RangeInclusive<usize>) -> bool {
@@ -122,6 +148,14 @@ mod tests {
         let mainnet = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp";
         assert_eq!(&*read("eip155:8453", evm).unwrap().address, evm);
         assert!(read(mainnet, solana).is_ok());
+        for written in [
+            "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed",
+            "0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359",
+            "0x5aaeb6053f3e94c9b9a09f33669435e7ef1beaed",
+            "0x5AAEB6053F3E94C9B9A09F33669435E7EF1BEAED",
+        ] {
+            assert!(read("eip155:1", written).is_ok(), "{written}");
+        }
         for (network, address) in [
             ("base", evm),
             ("eip155:", evm),
@@ -135,6 +169,15 @@ mod tests {
             ("eip155:8453", "52908400098527886E0F7030069857D2E4169EE7"),
             ("eip155:8453", "0x52908400098527886E0F7030069857D2E4169EE"),
             ("eip155:8453", "0x52908400098527886E0F7030069857D2E4169EEg"),
+            // One digit, one case, is another than what the checksum is of.
+            ("eip155:8453", "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAee"),
+            ("eip155:8453", "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAeD"),
+            // 44, 31 and 33 bytes, nothing but zeros, and a character that base 58 has not.
+            (mainnet, "11111111111111111111111111111111111111111111"),
+            (mainnet, "4uQeVj5tqViQh7yWWGStvkEG1Zmhx6uasJtWCJziofL"),
+            (mainnet, "JEKNVnkbo3jma5nREBBJCDoXFVeKkD56V3xKrvRmWxFH"),
+            (mainnet, "11111111111111111111111111111111"),
+            (mainnet, "0S3P4HxJpyyigGzodYwHtCxZyUQe9JiBMHyRWXArAaKv"),
             ("eip155:8453", "vitalik.eth"),
             ("eip155:8453", ""),
             ("", evm),

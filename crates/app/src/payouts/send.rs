@@ -160,7 +160,11 @@ impl PayoutDesk {
     pub(crate) async fn take_reversal(&self, reversal: &Reversal) -> Result<Handled, AppError> {
         let found = match self.store.find_payout_reference(&reversal.transfer).await? {
             Some((tenant, id)) => self.store.find_payout(tenant, id).await?.map(|it| (tenant, it)),
-            None => None,
+            // Told of before it was booked under that name: it is still open, and known by our own.
+            None => match reversal.payout.as_deref().and_then(|id| id.parse().ok()) {
+                Some(id) => self.store.find_open_payout(id).await?,
+                None => None,
+            },
         };
         let Some((tenant, payout)) = found.filter(|(_, payout)| is_by_processor(payout)) else {
             tracing::warn!(

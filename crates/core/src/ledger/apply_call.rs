@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::account::{AccountKey, AccountKind, AccountStatus, Payer};
 use super::apply::{Posting, Step, object};
+use super::apply_payout::{free_margin, reserve_margin};
 use super::command::{Capture, Drift, DriftKind, FinishStream, NewHold, Outcome, Release, StoredOutcome};
 use super::event::EventType;
 use super::hold::{CallRef, Hold, HoldState, LoopCount};
@@ -272,6 +273,9 @@ pub(super) fn capture(step: &mut Step<'_>, capture: &Capture) -> Result<Outcome,
     hold.usage = capture.usage;
     if capture.outcome.is_some() {
         hold.finished_at = Some(step.command.at);
+    } else {
+        // The end of the stream may take it back.
+        reserve_margin(step, charge.margin)?;
     }
     book_drift(step, &mut hold, capture.drift.as_ref())?;
     emit_burn(step, &hold, charge.base)?;
@@ -312,6 +316,7 @@ pub(super) fn finish_stream(step: &mut Step<'_>, finish: &FinishStream) -> Resul
         .checked_sub(margin_refund)
         .filter(|base| !base.is_negative());
     let base_refund = base_refund.ok_or(Rejection::Mismatch("base of a stream grew"))?;
+    free_margin(step, hold.margin)?;
     let before = step.account(&payer_key)?.posted;
     let mut entry = None;
     for (kind, amount, cause) in [
@@ -406,6 +411,7 @@ pub(super) fn expire(step: &mut Step<'_>, call: &CallRef) -> Result<Outcome, Rej
             detail: "stream end not seen".into(),
             loss: Micros::ZERO,
         };
+        free_margin(step, hold.margin)?;
         hold.finished_at = Some(step.command.at);
         book_drift(step, &mut hold, Some(&drift))?;
         close(step, hold, None)?;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::account::{AccountKey, AccountKind};
+use super::account::{AccountKey, AccountKind, Balance};
 use super::apply::{Posting, Step};
 use super::command::Outcome;
 use super::payout::{
@@ -35,13 +35,40 @@ fn settings(step: &Step<'_>) -> Result<PayoutSettings, Rejection> {
 }
 
 fn available(step: &Step<'_>) -> Result<Micros, Rejection> {
-    let posted = |kind| -> Result<Micros, Rejection> {
-        Ok(step.account(&AccountKey::of(step.command.tenant, kind))?.posted)
+    let balance = |kind| -> Result<Balance, Rejection> {
+        Ok(step
+            .account(&AccountKey::of(step.command.tenant, kind))?
+            .balance())
     };
     Ok(payable(
-        posted(AccountKind::Margin)?,
-        posted(AccountKind::Receivable)?,
+        balance(AccountKind::Margin)?,
+        balance(AccountKind::Receivable)?.posted,
     ))
+}
+
+/// Keeps `amount` of the margin from being paid out: it may be taken back.
+pub(super) fn reserve_margin(step: &mut Step<'_>, amount: Micros) -> Result<(), Rejection> {
+    if amount.is_zero() {
+        return Ok(());
+    }
+    let key = AccountKey::of(step.command.tenant, AccountKind::Margin);
+    let mut margin = step.account(&key)?;
+    margin.held = margin.held.checked_add(amount).ok_or(Rejection::Overflow)?;
+    step.books.accounts.put(key, margin);
+    Ok(())
+}
+
+/// Ends the keeping of `amount`.
+pub(super) fn free_margin(step: &mut Step<'_>, amount: Micros) -> Result<(), Rejection> {
+    if amount.is_zero() {
+        return Ok(());
+    }
+    let key = AccountKey::of(step.command.tenant, AccountKind::Margin);
+    let mut margin = step.account(&key)?;
+    // A process of an older version kept nothing: its streams end all the same.
+    margin.held = margin.held.saturating_sub_zero(amount);
+    step.books.accounts.put(key, margin);
+    Ok(())
 }
 
 /// Moves a payout's amount out of the margin, or back.
@@ -219,12 +246,7 @@ pub(super) fn change(step: &mut Step<'_>, change: &PayoutChange) -> Result<Outco
             }
         }
         PayoutChange::Account(report) => {
-            let connection = after.connection.as_mut();
-            if let Some(connection) = connection.filter(|known| known.account == report.account) {
-                connection.details_submitted = report.details_submitted;
-                connection.payable = report.payable;
-                connection.disabled_reason.clone_from(&report.disabled_reason);
-            }
+            after.learn(report);
         }
         PayoutChange::Disconnect => {
             if after.connection.take().is_some() {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::account::{AccountKey, AccountKind, AccountStatus, Payer};
 use super::apply::{Posting, Step, object};
+use super::apply_payout::{free_margin, reserve_margin};
 use super::clawback;
 use super::command::{
     AttachCheckout, AutoTopupChoice, NewTopup, Outcome, PaymentState, TopupRef, TopupReport, event_claim,
@@ -57,6 +58,12 @@ fn open_items(topup: Option<&Topup>) -> OpenItems {
 /// Puts a changed top-up back, and keeps its end user's counts of what is open.
 pub(super) fn put(step: &mut Step<'_>, topup: Topup) -> Result<Outcome, Rejection> {
     let key = (step.command.tenant, topup.id);
+    let kept = step.books.topups.get(&key).map_or(Micros::ZERO, Topup::reserved);
+    // INVARIANT: margin is set aside for what open disputes may take and the payer no longer has.
+    if kept != topup.reserved() {
+        free_margin(step, kept)?;
+        reserve_margin(step, topup.reserved())?;
+    }
     if let Some(owner) = &topup.owner {
         let (before, after) = (open_items(step.books.topups.get(&key)), open_items(Some(&topup)));
         if before != after {

@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::account::{Account, AccountKey};
+use super::account::{Account, AccountKey, AccountKind};
 use super::audit_log::AuditLine;
 use super::books::TenantHead;
 use super::hold::{Hold, HoldState};
-use super::payout::Payout;
+use super::payout::{Payout, PayoutIndex};
 use super::topup::Topup;
 use super::transfer::{Cause, GENESIS, Transfer};
-use crate::ids::CallId;
+use crate::ids::{CallId, TenantId};
 use crate::money::Micros;
 
 /// Most findings that are kept; a broken chain would otherwise list everything behind it.
@@ -159,6 +159,7 @@ impl Auditor {
             }
         }
         if matches!(transfer.cause, Cause::Payout | Cause::PayoutReturned) {
+            self.payout_entry(transfer);
             let sums = self.payouts.entry(transfer.reference.clone()).or_default();
             let sum = if transfer.cause == Cause::Payout {
                 &mut sums.out
@@ -192,8 +193,30 @@ impl Auditor {
         }
     }
 
+    /// A payout takes margin that is there, and gives back to where it took from.
+    fn payout_entry(&mut self, transfer: &Transfer) {
+        let out = transfer.cause == Cause::Payout;
+        let (from, to) = if out {
+            (AccountKind::Margin, AccountKind::Payouts)
+        } else {
+            (AccountKind::Payouts, AccountKind::Margin)
+        };
+        if (transfer.debit.kind, transfer.credit.kind) != (from, to) {
+            self.find(format!(
+                "transfer {}: a {} from {} to {}",
+                transfer.seq, transfer.cause, transfer.debit, transfer.credit
+            ));
+        }
+        if out && transfer.debit_after.is_negative() {
+            self.find(format!(
+                "transfer {}: a payout of margin that was not earned",
+                transfer.seq
+            ));
+        }
+    }
+
     /// A hold, in any order, after all transfers.
-    pub fn hold(&mut self, tenant: crate::ids::TenantId, hold: &Hold) {
+    pub fn hold(&mut self, tenant: TenantId, hold: &Hold) {
         self.counts.holds = self.counts.holds.saturating_add(1);
         let id = hold.call.call;
         let sums = self.calls.remove(&id).unwrap_or_default();
@@ -226,6 +249,9 @@ impl Auditor {
             let sum = self.held.entry(hold.call.payer.account(tenant)).or_default();
             *sum = sum.saturating_add(i128::from(hold.amount.get()));
         }
+        if hold.state == HoldState::Captured && !hold.is_finished() {
+            self.reserve(tenant, hold.margin);
+        }
         // A captured stream may still run; the other states decide whether it is finished.
         if hold.state != HoldState::Captured && hold.is_finished() == (hold.state == HoldState::Held) {
             self.find(format!("call {id}: finished and {} contradict", hold.state));
@@ -233,10 +259,11 @@ impl Auditor {
     }
 
     /// A top-up, in any order, after all transfers: what its refunds and disputes hold.
-    pub fn topup(&mut self, tenant: crate::ids::TenantId, topup: &Topup) {
+    pub fn topup(&mut self, tenant: TenantId, topup: &Topup) {
         self.counts.topups = self.counts.topups.saturating_add(1);
         let sum = self.held.entry(topup.holder().account(tenant)).or_default();
         *sum = sum.saturating_add(i128::from(topup.held().get()));
+        self.reserve(tenant, topup.reserved());
         if topup.state.is_credited() != topup.completed_at.is_some() {
             self.find(format!("top-up {}: its record contradicts itself", topup.id));
         }
@@ -249,8 +276,23 @@ impl Auditor {
         }
     }
 
-    /// A payout, in any order, after all transfers: it took its amount once, and gave it back once or never.
-    pub fn payout(&mut self, payout: &Payout) {
+    /// Margin that may be taken back is set aside.
+    fn reserve(&mut self, tenant: TenantId, amount: Micros) {
+        let margin = AccountKey::of(tenant, AccountKind::Margin);
+        let sum = self.held.entry(margin).or_default();
+        *sum = sum.saturating_add(i128::from(amount.get()));
+    }
+
+    /// A payout, in any order, after all transfers: it took its amount once, and gave it back once or never. What is
+    /// stored beside it for finding it says the same.
+    pub fn payout(&mut self, payout: &Payout, index: &PayoutIndex<'_>) {
+        if *index != payout.index() {
+            self.find(format!(
+                "payout {}: its columns {index:?} contradict its document {:?}",
+                payout.id,
+                payout.index()
+            ));
+        }
         self.counts.payouts = self.counts.payouts.saturating_add(1);
         let sums = self.payouts.remove(payout.id.to_string().as_str());
         let sums = sums.unwrap_or_default();

@@ -165,6 +165,7 @@ impl Needs {
             AccountKind::Bonus,
             AccountKind::Fees,
             AccountKind::Receivable,
+            AccountKind::Margin,
         ] {
             self.accounts.push(AccountKey::of(tenant, kind));
         }

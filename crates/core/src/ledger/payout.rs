@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::account::coded_enum;
+use super::account::{Balance, coded_enum};
 use super::command::NewClaim;
 use crate::ids::PayoutId;
 use crate::money::Micros;
@@ -115,6 +115,28 @@ pub struct Payout {
     pub updated_at: Timestamp,
 }
 
+/// What a payout is found and summed up by: stored beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PayoutIndex<'a> {
+    /// [`PayoutState::code`].
+    pub state: i16,
+    /// How much.
+    pub amount: Micros,
+    /// What it is called where it went.
+    pub reference: Option<&'a str>,
+}
+
+impl Payout {
+    /// What it is found and summed up by.
+    pub fn index(&self) -> PayoutIndex<'_> {
+        PayoutIndex {
+            state: self.state.code(),
+            amount: self.amount,
+            reference: self.reference.as_deref(),
+        }
+    }
+}
+
 /// An account at the processor that is paid out to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -160,6 +182,16 @@ impl PayoutSettings {
         }
     }
 
+    /// Takes what the processor says of an account, if it is the connected one.
+    pub fn learn(&mut self, report: &AccountReport) {
+        let connection = self.connection.as_mut();
+        if let Some(connection) = connection.filter(|known| known.account == report.account) {
+            connection.details_submitted = report.details_submitted;
+            connection.payable = report.payable;
+            connection.disabled_reason.clone_from(&report.disabled_reason);
+        }
+    }
+
     /// Where a payout that is opened now goes.
     pub(super) fn destination(&self, processor: Option<&str>) -> Option<Destination> {
         match self
@@ -175,9 +207,10 @@ impl PayoutSettings {
     }
 }
 
-/// What can be paid out of the margin: what the workspace owes after refunds stays here.
-pub const fn payable(margin: Micros, receivable: Micros) -> Micros {
-    margin.saturating_sub_zero(Micros::ZERO.saturating_sub_zero(receivable))
+/// What can be paid out of the margin: what may be taken back, and what the workspace owes after refunds, stays here.
+pub const fn payable(margin: Balance, receivable: Micros) -> Micros {
+    let owed = Micros::ZERO.saturating_sub_zero(receivable);
+    margin.available().saturating_sub_zero(owed)
 }
 
 /// A payout is asked for.

@@ -363,6 +363,18 @@ impl Topup {
         })
     }
 
+    /// What its open disputes may take of the margin: what of theirs is not held on the payer's account.
+    pub fn reserved(&self) -> Micros {
+        let open = self.disputes.iter().filter(|dispute| dispute.is_open());
+        open.map(|dispute| {
+            let due = dispute.parts.due().unwrap_or(Micros::MAX);
+            due.saturating_sub_zero(dispute.held)
+        })
+        .fold(Micros::ZERO, |sum, part| {
+            sum.checked_add(part).unwrap_or(Micros::MAX)
+        })
+    }
+
     /// Whether the processor may still have news of it: the reconciliation sweep looks at it.
     pub fn is_unsettled(&self) -> bool {
         self.state.is_open()
@@ -385,6 +397,11 @@ impl Refund {
 }
 
 impl Dispute {
+    /// Whether it holds what it may take.
+    const fn is_open(&self) -> bool {
+        !self.parked && matches!(self.state, DisputeState::Open)
+    }
+
     /// Whether it takes part of what was paid.
     pub(super) const fn counts(&self) -> bool {
         !self.parked && matches!(self.state, DisputeState::Open | DisputeState::Lost)

@@ -31,9 +31,11 @@ pub(super) struct PayoutAccountEnvelope {
 #[derive(ToSchema)]
 #[schema(rename_all = "camelCase")]
 pub(super) struct MarginAccount {
-    /// Earned and not paid out; below zero when margin was given back that was paid out before.
+    /// Earned and not paid out.
     margin_usd: String,
-    /// What can be paid out now: what the workspace owes after refunds stays here.
+    /// The part of it that may be taken back: of streams that run, and of credits that are disputed and spent.
+    reserved_usd: String,
+    /// What can be paid out now: what may be taken back, and what the workspace owes after refunds, stays here.
     available_usd: String,
     /// Under way.
     in_transit_usd: String,

@@ -18,6 +18,8 @@ on_both_stores!(
     what_stripe_tells_of_accounts_and_transfers_counts,
     the_development_page_connects_with_one_click,
     a_processor_that_fails_connects_nothing,
+    an_event_that_comes_late_does_not_undo_a_later_one,
+    a_workspace_that_only_reads_changes_nothing_by_asking,
 );
 
 async fn shop(store: Store) -> Shop {
@@ -170,6 +172,44 @@ async fn what_stripe_tells_of_accounts_and_transfers_counts(store: Store) {
     shop.stripe.tell_of_account(&account);
     shop.deliver().await;
     assert_eq!(shop.margin().await["method"], "stablecoin");
+}
+
+async fn an_event_that_comes_late_does_not_undo_a_later_one(store: Store) {
+    let shop = shop(store).await;
+    let account = shop.connected().await;
+    // Told while it could be paid out to, and delivered when it no longer can.
+    shop.stripe.tell_of_account(&account);
+    shop.stripe.tamper(&account, "payouts_enabled", false);
+    shop.deliver().await;
+    assert_eq!(shop.margin().await["method"], "stablecoin");
+    // Nothing is believed while Stripe does not answer; it tells of it again.
+    shop.stripe.tamper(&account, "payouts_enabled", true);
+    shop.stripe.tell_of_account(&account);
+    shop.stripe.fail_next(3, Fault::Status(500));
+    let told = shop.stripe.deliver_all(&shop.events_url()).await;
+    assert_eq!(told, [("account.updated".to_owned(), Some(503))]);
+    assert_eq!(shop.margin().await["method"], "stablecoin");
+    shop.deliver().await;
+    assert_eq!(shop.margin().await["method"], "processor");
+}
+
+async fn a_workspace_that_only_reads_changes_nothing_by_asking(store: Store) {
+    let mut shop = shop(store).await;
+    shop.start_connection(&json!({})).await.expect(200);
+    let account = shop.connection().await["account"].as_str().unwrap().to_owned();
+    shop.operate(&["tenant", "suspend", &shop.tenant]);
+    shop.restart(&[]).await;
+    shop.stripe.finish_onboarding(&account);
+    let asked = shop.connection().await;
+    assert_eq!(
+        (&asked["payable"], &asked["method"]),
+        (&json!(true), &json!("processor"))
+    );
+    assert_eq!(shop.margin().await["method"], "stablecoin");
+    shop.operate(&["tenant", "resume", &shop.tenant]);
+    shop.restart(&[]).await;
+    assert_eq!(shop.connection().await["payable"], true);
+    assert_eq!(shop.margin().await["method"], "processor");
 }
 
 async fn the_development_page_connects_with_one_click(store: Store) {

@@ -13,6 +13,7 @@ on_both_stores!(
     an_unknown_outcome_is_asked_for_again_under_one_key,
     a_processor_that_is_away_keeps_a_payout_pending,
     nothing_is_sent_for_a_workspace_that_was_frozen_meanwhile,
+    a_transfer_that_came_back_before_it_was_booked_gives_its_margin_back,
 );
 
 /// A shop that earned five dollars, whose payouts without news are asked about at once.
@@ -103,6 +104,21 @@ async fn a_processor_that_is_away_keeps_a_payout_pending(store: Store) {
     shop.restart(&[]).await;
     shop.payout_reaches(&payout["payoutId"], "paid").await;
     assert_eq!(shop.stripe.made("transfer"), 1);
+}
+
+async fn a_transfer_that_came_back_before_it_was_booked_gives_its_margin_back(store: Store) {
+    let shop = Shop::of(store, Setup::without_fees).await;
+    shop.earn("5").await;
+    shop.connected().await;
+    shop.stripe.fail_next(3, Fault::DoneThenCut);
+    let payout = shop.paid_out(&json!({})).await;
+    assert_eq!(payout["status"], "pending");
+    let sent = shop.stripe.transfers_of(payout["payoutId"].as_str().unwrap());
+    assert_eq!(sent.len(), 1);
+    shop.stripe.reverse_transfer(&sent[0], 500);
+    shop.deliver().await;
+    assert_eq!(shop.payout(&payout["payoutId"]).await["status"], "failed");
+    assert_eq!(shop.margins().await, (5_000_000, 0, 0));
 }
 
 // Decisions 10: frozen, no payouts

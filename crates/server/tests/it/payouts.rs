@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use crate::harness::operate;
 use crate::harness::payouts::{ADDRESS, PAYOUTS};
-use crate::harness::{Site, Store};
+use crate::harness::upstream::{sse_content, sse_done, sse_head};
+use crate::harness::{Gate, Site, Step, Store, chat_stream, eventually};
 use crate::on_both_stores;
 
 on_both_stores!(
@@ -17,6 +18,7 @@ on_both_stores!(
     a_payout_is_canceled_while_nobody_sends_it,
     a_workspace_that_is_not_active_is_not_paid_out,
     payouts_are_listed_page_by_page_and_to_their_workspace_alone,
+    margin_of_a_stream_that_runs_is_shown_apart_and_not_paid_out,
 );
 
 fn id_of(payout: &Value) -> String {
@@ -56,6 +58,7 @@ async fn margin_goes_out_to_an_address_by_the_operators_hand(store: Store) {
     );
     assert_eq!(site.margins().await, (3_000_001, 2_000_000, 0));
     let listed = site.operate(&["payout", "list"]);
+    assert_eq!(listed["more"], false);
     assert_eq!(listed["payouts"][0]["payoutId"], first["payoutId"]);
     assert_eq!(listed["payouts"][0]["tenantId"], site.tenant.as_str());
     let id = id_of(&first);
@@ -100,6 +103,37 @@ async fn margin_goes_out_to_an_address_by_the_operators_hand(store: Store) {
         assert_eq!(site.noted(action).await, times, "{action}");
     }
     assert_eq!(site.operate(&["payout", "list"])["payouts"], json!([]));
+}
+
+async fn margin_of_a_stream_that_runs_is_shown_apart_and_not_paid_out(store: Store) {
+    let site = Site::new(store).await;
+    site.earn("5").await;
+    site.to_stablecoin().await;
+    let gate = Gate::new();
+    let held = gate.clone();
+    site.upstream.script(move |_| {
+        let mut steps = vec![sse_head(), sse_content("one"), Step::Wait(held.clone())];
+        steps.extend(sse_done());
+        steps
+    });
+    let call = site.chat(&chat_stream("flat", "hi")).paid_by("payer");
+    let mut running = call.open().await;
+    running.chunk().await.unwrap();
+    let shown = async || {
+        let account = site.margin().await;
+        ["marginUsd", "reservedUsd", "availableUsd"].map(|name| account[name].as_str().unwrap().to_owned())
+    };
+    assert_eq!(shown().await, ["10", "5", "5"]);
+    let more = site.pay_out(&json!({ "usd": "5.000001" })).send().await;
+    more.refused(402, "INSUFFICIENT_CREDITS");
+    assert_eq!(site.paid_out(&json!({})).await["amountUsd"], "5");
+    assert_eq!(shown().await, ["5", "5", "0"]);
+    gate.open();
+    running.finish().await;
+    eventually("the stream is over", || async {
+        (shown().await == ["5", "0", "5"]).then_some(())
+    })
+    .await;
 }
 
 // Fault matrix I2 of payouts

@@ -329,6 +329,15 @@ async fn every_change_is_in_the_audit_log(store: Store) {
     );
     assert_eq!(rows[3]["actor"], "operator");
     assert!(rows[0]["at"].as_str().unwrap().starts_with("20"));
+    site.grant("3", Some("payer"));
+    let grants = page("?action=credits.grant").await;
+    let grant = &grants["data"][0];
+    assert_eq!(
+        (&grant["actor"], &grant["target"]),
+        (&json!("operator"), &json!("payer"))
+    );
+    assert_eq!(grant["after"]["amountUsd"], "3");
+    assert!(grant["after"]["reason"].is_string() && grant["origin"].is_string());
     // Every row once, page by page.
     let all = page("?limit=100").await;
     assert_eq!(all["next_cursor"], Value::Null);

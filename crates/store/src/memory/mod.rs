@@ -262,7 +262,7 @@ impl Upkeep for MemoryStore {
         let payouts = state.books.payouts.iter();
         payouts
             .filter(|((of, _), _)| *of == tenant)
-            .for_each(|(_, payout)| auditor.payout(payout));
+            .for_each(|(_, payout)| auditor.payout(payout, &payout.index()));
         let mut accounts: Vec<_> = state
             .books
             .accounts

@@ -79,6 +79,13 @@ impl Payouts for MemoryStore {
             .map(|(tenant, _)| *tenant))
     }
 
+    async fn find_open_payout(&self, payout: PayoutId) -> Result<Option<(TenantId, Payout)>, StoreError> {
+        let state = self.state();
+        let mut payouts = state.books.payouts.iter();
+        let found = payouts.find(|((_, id), row)| *id == payout && row.state.is_open());
+        Ok(found.map(|((tenant, _), row)| (*tenant, row.clone())))
+    }
+
     async fn find_payout_reference(
         &self,
         reference: &str,

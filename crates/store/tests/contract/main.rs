@@ -178,7 +178,8 @@ contract! {
             a_command_whose_note_cannot_be_written_does_nothing,
             a_row_that_cannot_be_read_disturbs_no_neighbour;
         payouts:
-            the_audit_finds_a_payout_that_was_tampered_with;
+            the_audit_finds_a_payout_that_was_tampered_with,
+            the_migration_sets_the_margin_aside;
         webhooks:
             an_event_reaches_the_endpoints_that_want_it,
             a_failed_attempt_is_followed_by_another,

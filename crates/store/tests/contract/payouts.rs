@@ -2,16 +2,19 @@
 
 use futures_util::future::join_all;
 use turnpike_core::ids::{PayoutId, TenantId};
+use turnpike_core::ledger::command::{Capture, PaymentState};
 use turnpike_core::ledger::payout::{
     AccountReport, Destination, NewPayout, Payout, PayoutChange, PayoutMethod, PayoutProgress, PayoutReport,
     PayoutState, StablecoinAddress,
 };
-use turnpike_core::ledger::{AccountKind, Action, Outcome, Rejection};
+use turnpike_core::ledger::topup::DisputeState;
+use turnpike_core::ledger::{AccountKey, AccountKind, Action, Outcome, Rejection};
 use turnpike_store::{PayoutSums, SubmitError};
 
-use crate::actions::{capture, claim, grant, new_hold, usd, user};
+use crate::actions::{capture, charge, claim, grant, new_hold, reference, usd, user};
 use crate::calls::rejection;
-use crate::world::{World, next_id};
+use crate::money_in::{dispute_told, new_topup, open_topup, told};
+use crate::world::{Kind, World, next_id};
 
 const MIN: i64 = 1_000_000;
 
@@ -102,6 +105,8 @@ pub(crate) async fn a_payout_comes_back_as_it_was_answered(world: &World) {
     assert_eq!(opened.destination, Destination::Stablecoin(address()));
     let again = world.run(tenant, pay_out(&new)).await.unwrap();
     assert_eq!(again, Outcome::Existing(new.id.0));
+    let open = store.find_open_payout(new.id).await.unwrap();
+    assert_eq!(open, Some((tenant, opened)));
     for step in [
         PayoutProgress::Begun,
         PayoutProgress::Paid("0x'tx'".into()),
@@ -114,6 +119,7 @@ pub(crate) async fn a_payout_comes_back_as_it_was_answered(world: &World) {
         assert_eq!(found.as_ref(), Some(&answered));
         assert_eq!(store.list_payouts(tenant, None, 10).await.unwrap(), [answered]);
     }
+    assert_eq!(store.find_open_payout(new.id).await.unwrap(), None);
     let named = store.find_payout_reference("0x'tx'").await.unwrap();
     assert_eq!(named, Some((tenant, new.id)));
     for unknown in ["again", "", "\0", "0x'TX'"] {
@@ -279,6 +285,20 @@ pub(crate) async fn the_audit_finds_a_payout_that_was_tampered_with(world: &Worl
     world.run(tenant, to_stablecoin()).await.unwrap();
     world.run(tenant, pay_out(&new_payout(Some(MIN)))).await.unwrap();
     world.tamper();
+    for (tampering, undo) in [
+        ("state = 2", "state = 0"),
+        ("amount = amount + 1", "amount = amount - 1"),
+        ("reference = 'x'", "reference = NULL"),
+    ] {
+        world
+            .sql(&format!("UPDATE payouts SET {tampering}"))
+            .await
+            .unwrap();
+        let findings = world.findings(tenant).await;
+        assert_eq!(findings.len(), 1, "{tampering}: {findings:?}");
+        assert!(findings[0].contains("its columns"), "{findings:?}");
+        world.sql(&format!("UPDATE payouts SET {undo}")).await.unwrap();
+    }
     let tampering = "UPDATE payouts SET document = REPLACE(document, '\"pending\"', '\"failed\"')";
     world.sql(tampering).await.unwrap();
     let findings = world.findings(tenant).await;
@@ -296,4 +316,63 @@ pub(crate) async fn the_audit_finds_a_payout_that_was_tampered_with(world: &Worl
             .any(|finding| finding.contains("has entries and no record")),
         "{findings:?}"
     );
+}
+
+const SET_ASIDE: [&str; 2] = [
+    include_str!("../../../../migrations/sqlite/0008_payouts.sql"),
+    include_str!("../../../../migrations/postgres/0008_payouts.sql"),
+];
+
+// The migration sets aside what this version has set aside, of streams that run and disputes that are open.
+pub(crate) async fn the_migration_sets_the_margin_aside(world: &World) {
+    let run = async |tenant, action| world.run(tenant, action).await.unwrap();
+    let set_aside = async |tenant| {
+        let margin = AccountKey::of(tenant, AccountKind::Margin);
+        let row = world.store.find_account(&margin).await.unwrap();
+        row.unwrap_or_default().held
+    };
+    let (both, disputed) = (earned(world, 7_000_000).await, world.tenant().await);
+    for tenant in [both, disputed] {
+        let new = new_topup(Some("alice"), 1000);
+        run(tenant, open_topup(&new)).await;
+        run(tenant, told(&new, PaymentState::Paid, None)).await;
+        let left = world.balance(tenant, &user("alice")).await.available().get();
+        let hold = new_hold(&user("alice"), left - 1_234_567);
+        run(tenant, Action::Hold(Box::new(hold.clone()))).await;
+        run(tenant, capture(&hold, left - 1_234_567, 0)).await;
+        run(tenant, dispute_told(&new, "dp_1", 100, DisputeState::Warning)).await;
+        run(tenant, dispute_told(&new, "dp_2", 333, DisputeState::Open)).await;
+        run(tenant, dispute_told(&new, "dp_3", 200, DisputeState::Open)).await;
+        run(tenant, dispute_told(&new, "dp_4", 100, DisputeState::Lost)).await;
+    }
+    let begun = new_hold(&user("bob"), 900);
+    run(both, grant(&user("bob"), 900)).await;
+    run(both, Action::Hold(Box::new(begun.clone()))).await;
+    run(
+        both,
+        Action::Capture(Box::new(Capture {
+            call: reference(&begun),
+            charge: charge(400, 500),
+            usage: None,
+            drift: None,
+            outcome: None,
+        })),
+    )
+    .await;
+    let before = [set_aside(both).await, set_aside(disputed).await];
+    assert!(before[1] > usd(1_000_000), "{before:?}");
+    assert_eq!(before[0].get(), before[1].get() + 500);
+    let text = SET_ASIDE[usize::from(world.kind == Kind::Postgres)];
+    let insert = text.find("INSERT INTO accounts").unwrap();
+    for before_it in [
+        "UPDATE accounts SET held = 0 WHERE kind = 2",
+        "DELETE FROM accounts WHERE kind = 2 AND posted = 0",
+    ] {
+        world.sql(before_it).await.unwrap();
+    }
+    for tenant in [both, disputed] {
+        assert_eq!(world.findings(tenant).await.len(), 1);
+    }
+    world.sql(&text[insert..]).await.unwrap();
+    assert_eq!([set_aside(both).await, set_aside(disputed).await], before);
 }

@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use turnpike_core::ids::TenantId;
 use turnpike_core::ledger::command::{Capture, FinishStream, NewHold};
 use turnpike_core::ledger::rejection::Blockers;
-use turnpike_core::ledger::{Action, Outcome, Payer, Rejection};
+use turnpike_core::ledger::{AccountKey, AccountKind, Action, Outcome, Payer, Rejection};
 use turnpike_store::{
     EndUserFilter, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store, StoreError, Upkeep as _,
 };
@@ -19,6 +19,8 @@ use crate::world::{Database, add_tenant, check_books, sql};
 
 const SQLITE: &str = include_str!("../../../../migrations/sqlite/0001_foundation.sql");
 const POSTGRES: &str = include_str!("../../../../migrations/postgres/0001_foundation.sql");
+/// No version before payouts set margin aside.
+const NOTHING_RESERVED: &str = "UPDATE accounts SET held = 0 WHERE kind = 2";
 const TABLES: [&str; 14] = [
     "tenants",
     "accounts",
@@ -60,7 +62,7 @@ struct History {
 fn stream_begins(hold: &NewHold) -> Action {
     Action::Capture(Box::new(Capture {
         call: reference(hold),
-        charge: charge(200, 0),
+        charge: charge(150, 50),
         usage: None,
         drift: None,
         outcome: None,
@@ -109,6 +111,16 @@ async fn history(store: &dyn Store) -> History {
 async fn goes_on(store: &dyn Store, history: &History) {
     check_books(store).await;
     let [tenant, other] = history.tenants;
+    let reserved = async || {
+        let margin = AccountKey::of(tenant, AccountKind::Margin);
+        store
+            .find_account(&margin)
+            .await
+            .unwrap()
+            .unwrap_or_default()
+            .held
+    };
+    assert_eq!(reserved().await, usd(50));
     let open_calls = async |tenant, payer: &Payer| {
         let found = store.find_account(&payer.account(tenant)).await.unwrap();
         found.unwrap_or_default().open_calls
@@ -135,7 +147,7 @@ async fn goes_on(store: &dyn Store, history: &History) {
         release(&history.pool, None),
         Action::FinishStream(Box::new(FinishStream {
             call: reference(&history.stream),
-            charge: charge(150, 0),
+            charge: charge(120, 30),
             refund_kind: "stream_true_up",
             usage: None,
             drift: None,
@@ -149,6 +161,7 @@ async fn goes_on(store: &dyn Store, history: &History) {
         run(retire("bob")).await,
         Ok(Outcome::Retired { already: false, .. })
     ));
+    assert_eq!(reserved().await, usd(0));
     for payer in [user("alice"), user("bob"), Payer::Pool] {
         assert_eq!(open_calls(tenant, &payer).await, 0);
     }
@@ -196,6 +209,7 @@ async fn a_file_of_the_first_schema_is_opened_with_its_calls() {
         ))
         .unwrap();
     }
+    old.execute_batch(NOTHING_RESERVED).unwrap();
     drop(old);
     // Whoever only reads cannot bring it up to date, and says so.
     let mut reading = SqliteOptions::new(&path);
@@ -234,6 +248,7 @@ async fn a_database_of_the_first_schema_is_opened_with_its_calls() {
         ))
         .await;
     }
+    run(NOTHING_RESERVED).await;
     run("DROP SCHEMA later CASCADE").await;
     let (one, two) = join(
         PostgresStore::connect(options.clone()),

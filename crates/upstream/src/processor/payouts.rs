@@ -49,6 +49,8 @@ pub struct PayoutReport {
 pub struct Reversal {
     /// The processor's id of the transfer.
     pub transfer: String,
+    /// The attempt it was sent under, as far as its metadata say.
+    pub payout: Option<String>,
     /// What was sent, in cents.
     pub amount_cents: i64,
     /// What came back of it, in cents.

@@ -185,6 +185,15 @@ impl StripeStandIn {
         found.map(|(id, _)| id.clone()).collect()
     }
 
+    /// The ids of the transfers that were asked for under this attempt.
+    pub(crate) fn transfers_of(&self, attempt: &str) -> Vec<String> {
+        let state = self.state();
+        let found = state.objects.iter().filter(|(_, object)| {
+            object["object"] == "transfer" && object["metadata"]["turnpike_payout"] == attempt
+        });
+        found.map(|(id, _)| id.clone()).collect()
+    }
+
     /// The next `count` requests fail in this way.
     pub(crate) fn fail_next(&self, count: usize, fault: Fault) {
         self.state().faults.extend(std::iter::repeat_n(fault, count));

@@ -16,6 +16,7 @@ mod payouts;
 mod random;
 mod records;
 mod refunds;
+mod reserves;
 mod topups;
 mod users;
 
@@ -310,7 +311,7 @@ impl Bench {
         self.books
             .payouts
             .iter()
-            .for_each(|(_, payout)| auditor.payout(payout));
+            .for_each(|(_, payout)| auditor.payout(payout, &payout.index()));
         for key in self.account_keys() {
             auditor.account(&key, self.books.accounts.get(&key).unwrap());
         }

@@ -331,7 +331,7 @@ fn the_audit_finds_a_payout_that_contradicts_its_entries() {
             .for_each(|transfer| auditor.transfer(transfer));
         let mut row = payout.clone();
         change(&mut row);
-        auditor.payout(&row);
+        auditor.payout(&row, &row.index());
         let found = auditor.finish(bench.books.tenants.get(&TENANT).unwrap()).findings;
         found
             .into_iter()

@@ -63,6 +63,10 @@ impl Op {
         [7, 900_000, 10_000_000, 11_000_000][self.part]
     }
 
+    fn margin(self) -> i64 {
+        [0, 3, 7, 5][self.how]
+    }
+
     fn cents(self) -> i64 {
         PARTS[self.part]
     }
@@ -92,10 +96,10 @@ impl Op {
                 held.map(|_| Outcome::Dispatched)
             }
             4 => bench.run(Action::MarkDispatched(call?)),
-            5 | 6 => bench.capture(&call?, self.micros(), 0, self.flag),
+            5 | 6 => bench.capture(&call?, self.micros() - self.margin(), self.margin(), self.flag),
             7 => bench.run(Action::FinishStream(Box::new(FinishStream {
                 call: call?,
-                charge: charge(self.micros(), 0),
+                charge: charge(self.micros() - self.margin(), self.margin()),
                 refund_kind: "stream_true_up",
                 usage: None,
                 drift: None,

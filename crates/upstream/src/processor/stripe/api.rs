@@ -195,32 +195,39 @@ fn fault(error: &UpstreamError) -> Fault {
 
 fn status_fault(status: u16, body: &[u8]) -> Fault {
     let answered = format!("it answered {status}");
-    let refusal = refusal(status, body);
+    let (kind, refusal) = refusal(status, body);
     match status {
         // About our key or its rights, not about the request: it is done once the key is right again.
         401 | 403 | 429 => Fault::Unavailable(answered),
-        409 if refusal.code == "idempotency_key_in_use" => Fault::Unavailable(answered),
-        400..=499 => Fault::Refused(Box::new(refusal)),
+        // INVARIANT: only Stripe's own word about the request is a refusal. A proxy's is none, and one about the
+        // attempt's key says that an earlier try may have been carried out.
+        400..=499 => match kind.as_deref() {
+            None | Some("idempotency_error") => Fault::Unknown(answered),
+            Some(_) => Fault::Refused(Box::new(refusal)),
+        },
         _ => Fault::Unknown(answered),
     }
 }
 
-fn refusal(status: u16, body: &[u8]) -> Refusal {
+/// The type of Stripe's error, if it is one, and what it says.
+fn refusal(status: u16, body: &[u8]) -> (Option<String>, Refusal) {
     let body = serde_json::from_slice::<Value>(body).unwrap_or_default();
     let error = body.get("error").unwrap_or(&Value::Null);
     let text = |name: &str| error.get(name).and_then(Value::as_str);
+    let kind = text("type").filter(|kind| !kind.is_empty()).map(str::to_owned);
     let code = text("code").or_else(|| text("type")).map(words);
     let message = match status {
         // Stripe's own words hold parts of the key.
         401 | 403 => "the processor does not accept the configured key".to_owned(),
         _ => words(text("message").unwrap_or_default()),
     };
-    Refusal {
+    let refusal = Refusal {
         status,
         code: code.unwrap_or_else(|| format!("http_{status}")),
         message,
         intent: error.get("payment_intent").filter(|it| it.is_object()).cloned(),
-    }
+    };
+    (kind, refusal)
 }
 
 #[cfg(test)]
@@ -241,10 +248,26 @@ mod tests {
                 "{}",
                 ProcessorError::Unavailable("it answered 429".to_owned()),
             ),
+            (409, in_use, ProcessorError::Unknown("it answered 409".to_owned())),
             (
-                409,
-                in_use,
-                ProcessorError::Unavailable("it answered 409".to_owned()),
+                400,
+                r#"{"error":{"type":"idempotency_error","message":"other parameters"}}"#,
+                ProcessorError::Unknown("it answered 400".to_owned()),
+            ),
+            (
+                404,
+                "<html>",
+                ProcessorError::Unknown("it answered 404".to_owned()),
+            ),
+            (
+                413,
+                r#"{"error":"too large"}"#,
+                ProcessorError::Unknown("it answered 413".to_owned()),
+            ),
+            (
+                400,
+                r#"{"error":{"code":"x","type":null}}"#,
+                ProcessorError::Unknown("it answered 400".to_owned()),
             ),
             (500, "{}", ProcessorError::Unknown("it answered 500".to_owned())),
             (
@@ -265,13 +288,6 @@ mod tests {
             message: "ä".repeat(300),
         };
         assert_eq!(shown(402, &body.to_string()), expected);
-        assert_eq!(
-            shown(404, "<html>"),
-            ProcessorError::Refused {
-                code: "http_404".to_owned(),
-                message: String::new()
-            }
-        );
     }
 
     #[test]

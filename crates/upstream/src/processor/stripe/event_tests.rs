@@ -371,14 +371,18 @@ fn an_account_tells_of_itself_alone_and_a_transfer_of_what_came_back() {
     let back = json!({
         "id": "evt_2", "object": "event", "type": "transfer.reversed", "livemode": false,
         "data": {"object": {"id": "tr_1", "object": "transfer", "amount": 900, "currency": "usd",
-            "amount_reversed": 400, "reversed": false}},
+            "amount_reversed": 400, "reversed": false, "metadata": {"turnpike_payout": "p1"}}},
     });
     let Report::Reversal(reversal) = report(&back) else {
         panic!("{back}")
     };
     assert!(!reversal.is_whole());
     assert_eq!(
-        (reversal.transfer.as_str(), reversal.reversed_cents),
-        ("tr_1", 400)
+        (
+            reversal.transfer.as_str(),
+            reversal.payout.as_deref(),
+            reversal.reversed_cents
+        ),
+        ("tr_1", Some("p1"), 400)
     );
 }

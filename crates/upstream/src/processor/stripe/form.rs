@@ -14,7 +14,7 @@ pub(super) const OFF_SESSION: &str = "turnpike_offsession";
 /// Metadata by which a refund finds ours.
 pub(super) const REFUND: &str = "turnpike_refund";
 /// Metadata by which a transfer finds our payout.
-const PAYOUT: &str = "turnpike_payout";
+pub(super) const PAYOUT: &str = "turnpike_payout";
 /// Longest id that becomes a path segment.
 const MAX_ID_BYTES: usize = 255;
 

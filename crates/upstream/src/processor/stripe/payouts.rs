@@ -96,6 +96,7 @@ pub(super) fn reversal(transfer: Fields<'_>) -> Result<Reversal, Malformed> {
     let reversed_cents = transfer.integer("amount_reversed")?.unwrap_or_default();
     Ok(Reversal {
         transfer: transfer.needed_text("id")?.to_owned(),
+        payout: transfer.metadata(form::PAYOUT)?.map(str::to_owned),
         amount_cents,
         reversed_cents,
     })

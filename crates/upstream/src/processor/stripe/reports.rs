@@ -86,7 +86,7 @@ impl<'a> Fields<'a> {
         self.0.get(name).filter(|value| value.is_object()).map(Fields)
     }
 
-    fn metadata(self, name: &str) -> Result<Option<&'a str>, Malformed> {
+    pub(super) fn metadata(self, name: &str) -> Result<Option<&'a str>, Malformed> {
         match self.object("metadata")? {
             Some(metadata) => metadata.text(name),
             None => Ok(None),
