@@ -164,6 +164,19 @@ fn insert(invitation: &Invitation, most: u32) -> [Statement; 2] {
     [row.required(), lookup]
 }
 
+/// Takes back what `made_by` has open in a workspace.
+pub(crate) fn take_back(tenant: TenantId, made_by: &str, at: Timestamp) -> Statement {
+    let mut params = tenant_params(tenant);
+    params.extend(params![made_by, at.millis()]);
+    Statement::new(
+        format!(
+            "UPDATE invitations SET revoked_at = $4
+             WHERE bucket = $1 AND tenant_id = $2 AND created_by = $3 AND {OPEN}"
+        ),
+        params,
+    )
+}
+
 /// Makes a membership of an invitation: all of it or nothing.
 pub(crate) fn accept(acceptance: &Acceptance) -> [Statement; 3] {
     let invitation = &acceptance.invitation;
@@ -204,16 +217,8 @@ impl<S: Sql> Invitations for S {
     }
 
     async fn replace_invitations(&self, invitation: &Invitation, audit: &AuditRow) -> Result<(), StoreError> {
-        let mut params = tenant_params(invitation.tenant);
-        params.extend(params![&*invitation.created_by, invitation.created_at.millis()]);
-        let take_back = Statement::new(
-            format!(
-                "UPDATE invitations SET revoked_at = $4
-                 WHERE bucket = $1 AND tenant_id = $2 AND created_by = $3 AND {OPEN}"
-            ),
-            params,
-        );
-        let mut statements = vec![take_back];
+        let made_by = &*invitation.created_by;
+        let mut statements = vec![take_back(invitation.tenant, made_by, invitation.created_at)];
         statements.extend(insert(invitation, u32::MAX));
         statements.push(audit_row(audit));
         match self.write_beside(statements).await? {

@@ -11,6 +11,15 @@ use crate::invitations::{Acceptance, Accepted, Invitation, Invitations};
 use crate::records::{AuditRow, Member};
 
 impl State {
+    /// Takes back what `made_by` has open in a workspace.
+    pub(super) fn take_back(&mut self, tenant: TenantId, made_by: &str, at: Timestamp) {
+        for invitation in &mut self.invitations {
+            if invitation.tenant == tenant && invitation.created_by == made_by && invitation.is_open(at) {
+                invitation.revoked_at = Some(at);
+            }
+        }
+    }
+
     /// Makes a membership of an invitation.
     pub(super) fn accept(&mut self, acceptance: &Acceptance) -> Accepted {
         let wanted = &acceptance.invitation;
@@ -59,12 +68,11 @@ impl Invitations for MemoryStore {
 
     async fn replace_invitations(&self, invitation: &Invitation, audit: &AuditRow) -> Result<(), StoreError> {
         let mut state = self.state();
-        for other in &mut state.invitations {
-            let same = other.tenant == invitation.tenant && other.created_by == invitation.created_by;
-            if same && other.is_open(invitation.created_at) {
-                other.revoked_at = Some(invitation.created_at);
-            }
-        }
+        state.take_back(
+            invitation.tenant,
+            &invitation.created_by,
+            invitation.created_at,
+        );
         state.invitations.push(invitation.clone());
         state.append(audit);
         Ok(())

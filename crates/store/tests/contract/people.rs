@@ -3,7 +3,7 @@
 use turnpike_core::access::Role;
 use turnpike_core::ids::TenantId;
 use turnpike_core::time::Timestamp;
-use turnpike_store::{Acceptance, Accepted, Attempt, Credentials, Enrolled, Invitation, Person};
+use turnpike_store::{Acceptance, Accepted, Attempt, Credentials, Enrolled, Invitation, MemberChange, Person};
 
 use crate::actions::audit_row;
 use crate::world::{NOW, World, next_id};
@@ -419,4 +419,95 @@ pub(crate) async fn invitations_are_bounded_paged_and_replaced(world: &World) {
         open.iter().filter(|one| one.created_by == "first start").count(),
         1
     );
+}
+
+pub(crate) async fn invitations_end_with_who_made_them(world: &World) {
+    let (tenant, elsewhere) = (world.tenant().await, world.tenant().await);
+    let key = crate::keys::key(tenant, 1);
+    world.store.insert_key(&key, &[audit_row(tenant)]).await.unwrap();
+    let of_key = format!("key:{}", key.id);
+    let change = async |from, to| {
+        let change = MemberChange {
+            tenant,
+            subject: "eve".to_owned(),
+            from,
+            to,
+            at: at(1),
+        };
+        let audit = audit_row(tenant);
+        assert!(world.store.change_member(&change, &audit).await.unwrap());
+    };
+    let mut byte = 100;
+    let mut make = async |tenant, made_by: &str| {
+        byte += 1;
+        let mut made = invitation(tenant, byte);
+        made_by.clone_into(&mut made.created_by);
+        let audit = audit_row(tenant);
+        assert!(world.store.insert_invitation(&made, 100, &audit).await.unwrap());
+        made
+    };
+    let is_open = async |made: &Invitation| {
+        let found = world.store.find_invitation(made.tenant, made.id).await.unwrap();
+        found.unwrap().is_open(at(2))
+    };
+    let others = [
+        make(tenant, "member:bob").await,
+        make(tenant, "member:eve@example.com").await,
+        make(elsewhere, "member:eve").await,
+        make(elsewhere, &of_key).await,
+    ];
+    // Joining ends nothing, and neither does what makes an owner.
+    let early = make(tenant, "member:eve").await;
+    change(None, Some(Role::Admin)).await;
+    change(Some(Role::Admin), Some(Role::Owner)).await;
+    assert!(is_open(&early).await);
+    // The last owner stays, so somebody else is one, too.
+    let other = MemberChange {
+        tenant,
+        subject: "bob".to_owned(),
+        from: None,
+        to: Some(Role::Owner),
+        at: NOW,
+    };
+    assert!(
+        world
+            .store
+            .change_member(&other, &audit_row(tenant))
+            .await
+            .unwrap()
+    );
+    for (from, to) in [
+        (Role::Owner, Some(Role::Admin)),
+        (Role::Admin, Some(Role::Viewer)),
+        (Role::Viewer, None),
+    ] {
+        let made = make(tenant, "member:eve").await;
+        change(Some(from), to).await;
+        assert!(!is_open(&made).await, "{from} {to:?}");
+        let accepted = world.store.accept_invitation(&acceptance(&made, "mallory")).await;
+        assert_eq!(accepted.unwrap(), Accepted::NotOpen);
+    }
+    assert!(!is_open(&early).await);
+
+    let made = make(tenant, &of_key).await;
+    let audit = audit_row(tenant);
+    assert!(
+        !world
+            .store
+            .revoke_key(elsewhere, key.id, at(1), &audit_row(elsewhere))
+            .await
+            .unwrap()
+    );
+    assert!(is_open(&made).await);
+    assert!(
+        world
+            .store
+            .revoke_key(tenant, key.id, at(1), &audit)
+            .await
+            .unwrap()
+    );
+    assert!(!is_open(&made).await);
+    for other in &others {
+        assert!(is_open(other).await, "{}", other.created_by);
+    }
 }
