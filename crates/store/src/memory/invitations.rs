@@ -66,16 +66,19 @@ impl Invitations for MemoryStore {
         Ok(true)
     }
 
-    async fn replace_invitations(&self, invitation: &Invitation, audit: &AuditRow) -> Result<(), StoreError> {
+    async fn replace_first_invitation(
+        &self,
+        invitation: &Invitation,
+        audit: &AuditRow,
+    ) -> Result<bool, StoreError> {
         let mut state = self.state();
-        state.take_back(
-            invitation.tenant,
-            &invitation.created_by,
-            invitation.created_at,
-        );
+        if state.people.is_anybody() || !state.tenants.contains_key(&invitation.tenant) {
+            return Ok(false);
+        }
+        state.take_back(invitation.tenant, &invitation.created_by, invitation.created_at);
         state.invitations.push(invitation.clone());
         state.append(audit);
-        Ok(())
+        Ok(true)
     }
 
     async fn find_invitation(&self, tenant: TenantId, id: Uuid) -> Result<Option<Invitation>, StoreError> {
