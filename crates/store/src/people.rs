@@ -185,15 +185,15 @@ fn recovery_codes(subject: &str, codes: &[[u8; 32]]) -> Vec<Statement> {
 
 /// The wait after one more failure, as SQL over the failures so far.
 fn back_off_sql(back_off: &BackOff) -> String {
-    let mut cases = String::new();
+    let mut cases = Vec::new();
     let mut failures = 0;
     for waits in back_off.chunk_by(PartialEq::eq) {
         failures += waits.len();
         let wait_ms = waits.first().copied().unwrap_or_default();
-        cases.push_str(&format!(" WHEN a.failures < {failures} THEN {wait_ms}"));
+        cases.push(format!("WHEN a.failures < {failures} THEN {wait_ms}"));
     }
     let last = back_off.last().copied().unwrap_or_default();
-    format!("CASE{cases} ELSE {last} END")
+    format!("CASE {} ELSE {last} END", cases.join(" "))
 }
 
 #[async_trait]

@@ -15,8 +15,8 @@ use crate::error::AppError;
 const AGAIN_AFTER: [Duration; 4] = [
     Duration::from_secs(1),
     Duration::from_secs(10),
-    Duration::from_secs(60),
-    Duration::from_secs(600),
+    Duration::from_mins(1),
+    Duration::from_mins(10),
 ];
 
 /// The rows of one change.
