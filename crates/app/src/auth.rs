@@ -3,6 +3,7 @@
 //! Keys and tenants are cached for at most one second, so that a revocation is seen within that second on
 //! every node. Roles are read from the store on each request.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use quick_cache::sync::Cache;
@@ -75,6 +76,8 @@ pub enum LimitKey {
     EndUser(TenantId, ExternalUserId),
     /// A workspace, whoever asks.
     Workspace(TenantId),
+    /// Whoever comes from a network.
+    Network(IpAddr),
 }
 
 impl Actor {

@@ -251,6 +251,7 @@ pub(crate) struct LimitsConfig {
     pub(crate) mutations_per_minute: u32,
     pub(crate) token_mints_per_minute: u32,
     pub(crate) topups_per_minute: u32,
+    pub(crate) sign_ins_per_minute: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

@@ -124,7 +124,8 @@ impl Service {
             settings.reads_per_minute,
             settings.mutations_per_minute,
             config.limits.topups_per_minute,
-        );
+        )
+        .and_sign_ins(config.limits.sign_ins_per_minute);
         let Identity { verifier, signer } = Identity::build(&config, &pepper, &environment)?;
         let sessions = SessionDesk::new(
             store.clone(),

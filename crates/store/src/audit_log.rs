@@ -80,6 +80,8 @@ pub trait AuditLog: Send + Sync {
         tenant: TenantId,
         filter: &AuditFilter,
     ) -> Result<Vec<AuditRecord>, StoreError>;
+    /// Appends a row that stands for no change of its own workspace, such as that of somebody who is a member there.
+    async fn append_audit(&self, audit: &AuditRow) -> Result<(), StoreError>;
 }
 
 pub(crate) fn record(row: &Row) -> Result<AuditRecord, StoreError> {
@@ -131,6 +133,10 @@ impl<S: Sql> AuditLog for S {
              ORDER BY seq DESC LIMIT $4"
         );
         self.query(&sql, params).await?.iter().map(record).collect()
+    }
+
+    async fn append_audit(&self, audit: &AuditRow) -> Result<(), StoreError> {
+        self.write_beside(vec![audit_row(audit)]).await.map(drop)
     }
 }
 

@@ -87,8 +87,13 @@ pub trait Invitations: Send + Sync {
         most: u32,
         audit: &AuditRow,
     ) -> Result<bool, StoreError>;
-    /// Adds an invitation and takes back those that `invitation.created_by` made in the workspace before.
-    async fn replace_invitations(&self, invitation: &Invitation, audit: &AuditRow) -> Result<(), StoreError>;
+    /// Adds an invitation while nobody signs in here yet, and takes back those that `invitation.created_by` made in the
+    /// workspace before; `false` = somebody does, or there is no such workspace.
+    async fn replace_first_invitation(
+        &self,
+        invitation: &Invitation,
+        audit: &AuditRow,
+    ) -> Result<bool, StoreError>;
     /// An invitation.
     async fn find_invitation(&self, tenant: TenantId, id: Uuid) -> Result<Option<Invitation>, StoreError>;
     /// The invitation whose token hashes to `hash`.
@@ -134,9 +139,8 @@ fn id_params(tenant: TenantId, id: Uuid) -> Vec<Param> {
     params
 }
 
-/// Adds the rows of `invitation` while the workspace has fewer than `most` open ones. The audit row beside them makes two
-/// of these count one after the other.
-fn insert(invitation: &Invitation, most: u32) -> [Statement; 2] {
+/// Adds the rows of `invitation` while `condition` holds of the workspace `t`.
+fn insert(invitation: &Invitation, condition: &str) -> [Statement; 2] {
     let mut params = id_params(invitation.tenant, invitation.id);
     params.extend(params![
         invitation.created_at.millis(),
@@ -145,15 +149,13 @@ fn insert(invitation: &Invitation, most: u32) -> [Statement; 2] {
         &invitation.hash[..],
         &*invitation.created_by,
         invitation.expires_at.millis(),
-        i64::from(most),
     ]);
     let row = Statement::new(
         format!(
             "INSERT INTO invitations (bucket, tenant_id, invitation_id, created_at, role, note, hash, created_by,
                  expires_at)
              SELECT t.bucket, t.tenant_id, $3, $4, $5, $6, $7, $8, $9 FROM tenants t
-             WHERE t.bucket = $1 AND t.tenant_id = $2
-                 AND (SELECT COUNT(*) FROM invitations WHERE bucket = $1 AND tenant_id = $2 AND {OPEN}) < $10"
+             WHERE t.bucket = $1 AND t.tenant_id = $2 AND {condition}"
         ),
         params,
     );
@@ -162,6 +164,19 @@ fn insert(invitation: &Invitation, most: u32) -> [Statement; 2] {
         params![&invitation.hash[..], invitation.tenant.0, invitation.id],
     );
     [row.required(), lookup]
+}
+
+/// Takes back what `made_by` has open in a workspace.
+pub(crate) fn take_back(tenant: TenantId, made_by: &str, at: Timestamp) -> Statement {
+    let mut params = tenant_params(tenant);
+    params.extend(params![made_by, at.millis()]);
+    Statement::new(
+        format!(
+            "UPDATE invitations SET revoked_at = $4
+             WHERE bucket = $1 AND tenant_id = $2 AND created_by = $3 AND {OPEN}"
+        ),
+        params,
+    )
 }
 
 /// Makes a membership of an invitation: all of it or nothing.
@@ -198,28 +213,25 @@ impl<S: Sql> Invitations for S {
         most: u32,
         audit: &AuditRow,
     ) -> Result<bool, StoreError> {
-        let mut statements = insert(invitation, most).to_vec();
+        // The audit row beside them makes two of these count one after the other.
+        let has_room = format!(
+            "(SELECT COUNT(*) FROM invitations WHERE bucket = $1 AND tenant_id = $2 AND {OPEN}) < {most}"
+        );
+        let mut statements = insert(invitation, &has_room).to_vec();
         statements.push(audit_row(audit));
         Ok(self.write_beside(statements).await?.is_some())
     }
 
-    async fn replace_invitations(&self, invitation: &Invitation, audit: &AuditRow) -> Result<(), StoreError> {
-        let mut params = tenant_params(invitation.tenant);
-        params.extend(params![&*invitation.created_by, invitation.created_at.millis()]);
-        let take_back = Statement::new(
-            format!(
-                "UPDATE invitations SET revoked_at = $4
-                 WHERE bucket = $1 AND tenant_id = $2 AND created_by = $3 AND {OPEN}"
-            ),
-            params,
-        );
-        let mut statements = vec![take_back];
-        statements.extend(insert(invitation, u32::MAX));
+    async fn replace_first_invitation(
+        &self,
+        invitation: &Invitation,
+        audit: &AuditRow,
+    ) -> Result<bool, StoreError> {
+        let made_by = &*invitation.created_by;
+        let mut statements = vec![take_back(invitation.tenant, made_by, invitation.created_at)];
+        statements.extend(insert(invitation, "NOT EXISTS (SELECT 1 FROM people)"));
         statements.push(audit_row(audit));
-        match self.write_beside(statements).await? {
-            Some(_) => Ok(()),
-            None => Err(StoreError::Corrupt("the tenant has no row".to_owned())),
-        }
+        Ok(self.write_beside(statements).await?.is_some())
     }
 
     async fn find_invitation(&self, tenant: TenantId, id: Uuid) -> Result<Option<Invitation>, StoreError> {

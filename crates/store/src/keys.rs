@@ -10,6 +10,7 @@ use turnpike_core::time::Timestamp;
 use crate::audit_log::audit_row;
 use crate::directory::{corrupt, from_json, to_json};
 use crate::error::StoreError;
+use crate::invitations::take_back;
 use crate::records::{ApiKey, AuditRow, KeyFilter, KeyPricing};
 use crate::rows::{self, tenant_params};
 use crate::sql::{Param, Row, Sql, Statement, params};
@@ -28,7 +29,7 @@ pub trait Keys: Send + Sync {
     async fn find_key_by_id(&self, tenant: TenantId, key: KeyId) -> Result<Option<ApiKey>, StoreError>;
     /// A workspace's keys, newest first.
     async fn list_keys(&self, tenant: TenantId, filter: &KeyFilter) -> Result<Vec<ApiKey>, StoreError>;
-    /// Revokes a key; `false` = there is no such key that is not revoked.
+    /// Revokes a key, and the open invitations that it made; `false` = there is no such key that is not revoked.
     async fn revoke_key(
         &self,
         tenant: TenantId,
@@ -162,10 +163,9 @@ impl<S: Sql> Keys for S {
              WHERE bucket = $1 AND tenant_id = $2 AND key_id = $3 AND revoked_at IS NULL",
             params,
         );
-        let written = self
-            .write_beside(vec![update.required(), audit_row(audit)])
-            .await?;
-        Ok(written.is_some())
+        let invitations = take_back(tenant, &format!("key:{key}"), at);
+        let statements = vec![update.required(), invitations, audit_row(audit)];
+        Ok(self.write_beside(statements).await?.is_some())
     }
 
     async fn replace_key(

@@ -8,6 +8,7 @@ use turnpike_core::time::Timestamp;
 use crate::audit_log::audit_row;
 use crate::directory::{TENANT_WIDTH, tenant, tenant_columns};
 use crate::error::StoreError;
+use crate::invitations::take_back;
 use crate::records::{AuditRow, Member, Tenant};
 use crate::rows::{self, tenant_params};
 use crate::sql::{Param, Row, Sql, Statement, params};
@@ -29,10 +30,20 @@ pub struct MemberChange {
     pub at: Timestamp,
 }
 
+impl MemberChange {
+    /// How records name the person whose open invitations end with the change: who is no owner any more, or somebody
+    /// else than before, lets nobody in on the strength of what they were.
+    pub(crate) fn invites_no_more(&self) -> Option<String> {
+        let loses = self.from.is_some() && self.from != self.to && self.to != Some(Role::Owner);
+        loses.then(|| format!("member:{}", self.subject))
+    }
+}
+
 /// Memberships. Every change writes its audit row in the same transaction.
 #[async_trait]
 pub trait Members: Send + Sync {
-    /// Changes a membership; `false` = it is not as the change says, or a workspace would lose its last owner.
+    /// Changes a membership; `false` = it is not as the change says, or a workspace would lose its last owner. With
+    /// the membership, or with a role that becomes another than owner, the person's open invitations end.
     async fn change_member(&self, change: &MemberChange, audit: &AuditRow) -> Result<bool, StoreError>;
     /// A workspace's members, by subject.
     async fn list_members(&self, tenant: TenantId) -> Result<Vec<Member>, StoreError>;
@@ -91,7 +102,11 @@ fn statement(change: &MemberChange) -> Statement {
 #[async_trait]
 impl<S: Sql> Members for S {
     async fn change_member(&self, change: &MemberChange, audit: &AuditRow) -> Result<bool, StoreError> {
-        let statements = vec![statement(change).required(), audit_row(audit)];
+        let mut statements = vec![statement(change).required()];
+        if let Some(made_by) = change.invites_no_more() {
+            statements.push(take_back(change.tenant, &made_by, change.at));
+        }
+        statements.push(audit_row(audit));
         Ok(self.write_beside(statements).await?.is_some())
     }
 

@@ -3,6 +3,8 @@
 //! What may happen once (a step of a second factor, a recovery code, a reset) is one conditional statement, never a
 //! look and a change. Nothing here is about money: it is written beside the batches.
 
+use std::fmt;
+
 use async_trait::async_trait;
 use turnpike_core::time::Timestamp;
 
@@ -13,7 +15,8 @@ use crate::records::AuditRow;
 use crate::rows;
 use crate::sql::{Row, Sql, Statement, params};
 
-const COLUMNS: &str = "subject, login, password, totp, totp_step, sessions_after, created_at";
+const COLUMNS: &str = "subject, login, password, totp, totp_step, sessions_after, created_at, \
+     reset_expires_at";
 
 /// A person who signs in here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,10 +31,19 @@ pub struct Person {
     pub sessions_after: Timestamp,
     /// Since when.
     pub created_at: Timestamp,
+    /// Until when a link is open with which the person chooses everything anew, where there is one.
+    pub reset_until: Option<Timestamp>,
+}
+
+impl Person {
+    /// Whether a link is open at `now` with which the person chooses everything anew.
+    pub fn is_resetting(&self, now: Timestamp) -> bool {
+        self.reset_until.is_some_and(|until| until > now)
+    }
 }
 
 /// How a person is recognised.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// The password's hash, a PHC string.
     pub password: String,
@@ -39,6 +51,12 @@ pub struct Credentials {
     pub totp: Vec<u8>,
     /// The last step of the second factor that was taken.
     pub totp_step: i64,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
 }
 
 /// How long who fails has to wait: after the first failure for the first of these, in milliseconds, after more than
@@ -93,12 +111,13 @@ pub trait People: Send + Sync {
     ) -> Result<bool, StoreError>;
     /// How many recovery codes are left.
     async fn count_recovery_codes(&self, subject: &str) -> Result<i64, StoreError>;
-    /// Replaces all recovery codes.
+    /// Replaces all recovery codes; as every change of a person, with a row in the log of at most one workspace: a
+    /// transaction appends to one log.
     async fn replace_recovery_codes(
         &self,
         subject: &str,
         codes: &[[u8; 32]],
-        audits: &[AuditRow],
+        audit: Option<&AuditRow>,
     ) -> Result<(), StoreError>;
     /// Takes a try at what belongs to `slot`. Failures from before `forget_before` do not count.
     async fn take_attempt(
@@ -108,7 +127,7 @@ pub trait People: Send + Sync {
         forget_before: Timestamp,
         back_off: &BackOff,
     ) -> Result<Attempt, StoreError>;
-    /// Gives a try back that did not fail.
+    /// Gives a try back that was not made.
     async fn return_attempt(&self, slot: i64, now: Timestamp) -> Result<(), StoreError>;
     /// Forgets the failures of `slot`.
     async fn clear_attempts(&self, slot: i64) -> Result<(), StoreError>;
@@ -122,18 +141,19 @@ pub trait People: Send + Sync {
         hash: &[u8; 32],
         expires_at: Timestamp,
         at: Timestamp,
-        audits: &[AuditRow],
+        audit: Option<&AuditRow>,
     ) -> Result<bool, StoreError>;
     /// The person who may choose everything anew with what hashes to `hash`.
     async fn find_reset(&self, hash: &[u8; 32], now: Timestamp) -> Result<Option<Person>, StoreError>;
-    /// Replaces how a person is recognised, by a reset, which ends with it; `false` = it has ended.
+    /// Replaces how a person is recognised, by a reset, which ends with it, as does every session that began up to
+    /// `now`; `false` = it has ended.
     async fn finish_reset(
         &self,
         hash: &[u8; 32],
         person: &Person,
         recovery: &[[u8; 32]],
         now: Timestamp,
-        audits: &[AuditRow],
+        audit: Option<&AuditRow>,
     ) -> Result<bool, StoreError>;
 }
 
@@ -148,6 +168,7 @@ fn person(row: &Row) -> Result<Person, StoreError> {
         },
         sessions_after: rows::instant(row, 5)?,
         created_at: rows::instant(row, 6)?,
+        reset_until: rows::opt_instant(row, 7)?,
     })
 }
 
@@ -162,28 +183,15 @@ fn recovery_codes(subject: &str, codes: &[[u8; 32]]) -> Vec<Statement> {
     statements
 }
 
-/// Writes a change of a person, noted in the log of each of the person's workspaces: a transaction appends to one log, so
-/// the first is written with the change and the others after it. `false` = nothing happened.
-async fn noted<S: Sql + ?Sized>(
-    store: &S,
-    mut statements: Vec<Statement>,
-    audits: &[AuditRow],
-) -> Result<bool, StoreError> {
-    let mut rows = audits.iter().map(audit_row);
-    statements.extend(rows.next());
-    if store.write_beside(statements).await?.is_none() {
-        return Ok(false);
-    }
-    for row in rows {
-        store.write_beside(vec![row]).await?;
-    }
-    Ok(true)
-}
-
 /// The wait after one more failure, as SQL over the failures so far.
 fn back_off_sql(back_off: &BackOff) -> String {
-    let case = |(failures, wait_ms)| format!("WHEN a.failures <= {failures} THEN {wait_ms}");
-    let cases: Vec<String> = back_off.iter().enumerate().map(case).collect();
+    let mut cases = Vec::new();
+    let mut failures = 0;
+    for waits in back_off.chunk_by(PartialEq::eq) {
+        failures += waits.len();
+        let wait_ms = waits.first().copied().unwrap_or_default();
+        cases.push(format!("WHEN a.failures < {failures} THEN {wait_ms}"));
+    }
     let last = back_off.last().copied().unwrap_or_default();
     format!("CASE {} ELSE {last} END", cases.join(" "))
 }
@@ -273,10 +281,11 @@ impl<S: Sql> People for S {
         &self,
         subject: &str,
         codes: &[[u8; 32]],
-        audits: &[AuditRow],
+        audit: Option<&AuditRow>,
     ) -> Result<(), StoreError> {
-        let statements = recovery_codes(subject, codes);
-        noted(self, statements, audits).await.map(drop)
+        let mut statements = recovery_codes(subject, codes);
+        statements.extend(audit.map(audit_row));
+        self.write_beside(statements).await.map(drop)
     }
 
     async fn take_attempt(
@@ -339,13 +348,15 @@ impl<S: Sql> People for S {
         hash: &[u8; 32],
         expires_at: Timestamp,
         at: Timestamp,
-        audits: &[AuditRow],
+        audit: Option<&AuditRow>,
     ) -> Result<bool, StoreError> {
         let open = Statement::new(
             "UPDATE people SET reset_hash = $2, reset_expires_at = $3, sessions_after = $4 WHERE subject = $1",
             params![subject, &hash[..], expires_at.millis(), at.millis()],
         );
-        noted(self, vec![open.required()], audits).await
+        let mut statements = vec![open.required()];
+        statements.extend(audit.map(audit_row));
+        Ok(self.write_beside(statements).await?.is_some())
     }
 
     async fn find_reset(&self, hash: &[u8; 32], now: Timestamp) -> Result<Option<Person>, StoreError> {
@@ -360,11 +371,12 @@ impl<S: Sql> People for S {
         person: &Person,
         recovery: &[[u8; 32]],
         now: Timestamp,
-        audits: &[AuditRow],
+        audit: Option<&AuditRow>,
     ) -> Result<bool, StoreError> {
         let credentials = &person.credentials;
         let replace = Statement::new(
-            "UPDATE people SET password = $4, totp = $5, totp_step = $6, reset_hash = NULL, reset_expires_at = NULL
+            "UPDATE people SET password = $4, totp = $5, totp_step = $6, reset_hash = NULL, reset_expires_at = NULL,
+                 sessions_after = CASE WHEN sessions_after < $3 THEN $3 ELSE sessions_after END
              WHERE subject = $1 AND reset_hash = $2 AND reset_expires_at > $3",
             params![
                 &*person.subject,
@@ -377,6 +389,7 @@ impl<S: Sql> People for S {
         );
         let mut statements = vec![replace.required()];
         statements.extend(recovery_codes(&person.subject, recovery));
-        noted(self, statements, audits).await
+        statements.extend(audit.map(audit_row));
+        Ok(self.write_beside(statements).await?.is_some())
     }
 }

@@ -5,6 +5,7 @@
 
 mod request;
 
+use std::fmt;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -40,13 +41,19 @@ pub struct InvitationDesk {
 }
 
 /// An invitation with its token, which is shown once.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Invited {
     /// What is kept of it.
     pub invitation: Invitation,
     token: String,
     /// Its link, where people join on pages of this service.
     pub url: Option<String>,
+}
+
+impl fmt::Debug for Invited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
 }
 
 /// What somebody wants an invitation to be.
@@ -136,15 +143,20 @@ impl InvitationDesk {
         }
     }
 
-    /// Makes an owner's invitation in the place of those that `made_by` made before.
+    /// Makes an owner's invitation in the place of those that `made_by` made before; `None` = somebody has joined.
     ///
     /// # Errors
     /// When the store does not answer.
-    pub async fn replace(&self, tenant: TenantId, made_by: &str) -> Result<Invited, AppError> {
+    pub(crate) async fn invite_first_owner(
+        &self,
+        tenant: TenantId,
+        made_by: &str,
+        lifetime_secs: i64,
+    ) -> Result<Option<Invited>, AppError> {
         let wish = Wish {
             role: Role::Owner,
             note: None,
-            lifetime_secs: DEFAULT_LIFETIME_SECS,
+            lifetime_secs,
             made_by: made_by.to_owned(),
         };
         let invited = self.draw(tenant, wish);
@@ -154,10 +166,11 @@ impl InvitationDesk {
             made_by.to_owned(),
             "start",
         );
-        self.store
-            .replace_invitations(&invited.invitation, &audit)
+        let made = self
+            .store
+            .replace_first_invitation(&invited.invitation, &audit)
             .await?;
-        Ok(invited)
+        Ok(made.then_some(invited))
     }
 
     /// A workspace's invitations, newest first, and where the next page begins.
@@ -209,17 +222,17 @@ impl InvitationDesk {
     ///
     /// # Errors
     /// `NOT_FOUND` when it is not open, `ALREADY_EXISTS` when the person is a member, `TENANT_SUSPENDED`.
-    pub async fn accept_body(&self, subject: &str, raw: &[u8]) -> Result<Value, AppError> {
-        self.accept(subject, &token_of(raw)?).await
+    pub async fn accept_body(&self, subject: &str, raw: &[u8], origin: &str) -> Result<Value, AppError> {
+        self.accept(subject, &token_of(raw)?, origin).await
     }
 
     /// `subject` accepts the invitation of `token`.
     ///
     /// # Errors
     /// `NOT_FOUND` when it is not open, `ALREADY_EXISTS` when the person is a member, `TENANT_SUSPENDED`.
-    pub async fn accept(&self, subject: &str, token: &str) -> Result<Value, AppError> {
+    pub async fn accept(&self, subject: &str, token: &str, origin: &str) -> Result<Value, AppError> {
         let (invitation, tenant) = self.open(token).await?;
-        let acceptance = self.acceptance(invitation, subject);
+        let acceptance = self.acceptance(invitation, subject, origin);
         match self.store.accept_invitation(&acceptance).await? {
             Accepted::Joined => Ok(json!({
                 "tenantId": tenant.id, "tenantName": tenant.name, "tenantStatus": tenant.status,
@@ -256,12 +269,12 @@ impl InvitationDesk {
     }
 
     /// What the store is told when `subject` accepts.
-    pub(crate) fn acceptance(&self, invitation: Invitation, subject: &str) -> Acceptance {
+    pub(crate) fn acceptance(&self, invitation: Invitation, subject: &str, origin: &str) -> Acceptance {
         let mut audit = self.audit(
             &invitation,
             "invitation.accept",
             format!("member:{subject}"),
-            "api",
+            origin,
         );
         audit.after = Some(json!({ "subject": subject, "role": invitation.role }).to_string());
         Acceptance {

@@ -2,7 +2,8 @@
 //!
 //! Nothing is written before a code shows that the second factor works; then everything is, in one transaction.
 
-use serde_json::json;
+use std::fmt;
+
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::time::Timestamp;
 use turnpike_store::{Credentials, Enrolled as Stored, Person};
@@ -12,14 +13,14 @@ use super::login::Login;
 use super::password;
 use super::second_factor::{self, AuthenticatorSecret, Typed};
 use super::ticket::{self, Door, Enrolling, Ticket};
-use super::{PeopleDesk, SignedIn, session_start};
+use super::{PeopleDesk, RequestOrigin, SignedIn, session_start};
 use crate::error::AppError;
 
 /// How long an enrolment may take.
 const ENROLMENT_MS: i64 = 30 * 60_000;
 
 /// What is shown to somebody who is to set up the second factor.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Enrolment {
     /// What the next form carries.
     pub ticket: String,
@@ -30,12 +31,24 @@ pub struct Enrolment {
 }
 
 /// Somebody who has a second factor now.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Enrolled {
     /// The person, who is signed in by it.
     pub signed_in: SignedIn,
     /// Recovery codes, shown once.
     pub recovery_codes: Vec<String>,
+}
+
+impl fmt::Debug for Enrolment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
+}
+
+impl fmt::Debug for Enrolled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
 }
 
 impl PeopleDesk {
@@ -124,7 +137,12 @@ impl PeopleDesk {
     /// # Errors
     /// `VALIDATION_ERROR` with the path `code` when it is not right, without one when this took too long; `NOT_FOUND`
     /// when the link was used meanwhile, `ALREADY_EXISTS` when somebody else took the login.
-    pub async fn finish_enrolment(&self, ticket: &str, code: &str) -> Result<Enrolled, AppError> {
+    pub async fn finish_enrolment(
+        &self,
+        ticket: &str,
+        code: &str,
+        from: &RequestOrigin,
+    ) -> Result<Enrolled, AppError> {
         let now = self.environment.now();
         let enrolling = self.enrolling(ticket, now)?;
         let step = match Typed::read(code) {
@@ -134,8 +152,8 @@ impl PeopleDesk {
         let wrong = || AppError::invalid("code", "is not the one that the app shows now");
         let step = step.ok_or_else(wrong)?;
         match &enrolling.door {
-            Door::Invitation(token) => self.join(token, &enrolling, step, now).await,
-            Door::Reset(token) => self.renew(token, &enrolling, step, now).await,
+            Door::Invitation(token) => self.join(token, &enrolling, step, now, from).await,
+            Door::Reset(token) => self.renew(token, &enrolling, step, now, from).await,
         }
     }
 
@@ -145,6 +163,7 @@ impl PeopleDesk {
         enrolling: &Enrolling,
         step: i64,
         now: Timestamp,
+        from: &RequestOrigin,
     ) -> Result<Enrolled, AppError> {
         let (invitation, _tenant) = self.invitations.open(token).await?;
         let subject = self.environment.new_id().to_string();
@@ -153,14 +172,13 @@ impl PeopleDesk {
             login: enrolling.login.clone(),
             sessions_after: Timestamp::from_millis(0),
             created_at: now,
+            reset_until: None,
             subject,
         };
         let (recovery_codes, hashes) = self.draw_recovery_codes(&person.subject);
-        let mut acceptance = self.invitations.acceptance(invitation, &person.subject);
-        let what = json!({
-            "subject": person.subject, "login": person.login, "role": acceptance.invitation.role,
-        });
-        acceptance.audit.after = Some(what.to_string());
+        let acceptance = self
+            .invitations
+            .acceptance(invitation, &person.subject, &from.text);
         let key = person.login.to_lowercase();
         let stored = self
             .store
@@ -182,11 +200,14 @@ impl PeopleDesk {
         enrolling: &Enrolling,
         step: i64,
         now: Timestamp,
+        from: &RequestOrigin,
     ) -> Result<Enrolled, AppError> {
         let mut person = self.resetting(token).await?;
         person.credentials = self.credentials(&person.subject, enrolling, step)?;
+        // Only the session that begins now counts.
+        person.sessions_after = now.max(person.sessions_after);
         let (recovery_codes, hashes) = self.draw_recovery_codes(&person.subject);
-        self.store_reset(token, &person, &hashes, now).await?;
+        self.store_reset(token, &person, &hashes, now, from).await?;
         Ok(enrolled(&person, now, recovery_codes))
     }
 

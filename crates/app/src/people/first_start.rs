@@ -11,6 +11,8 @@ use crate::error::AppError;
 
 /// Who makes the invitation, in its record.
 const MADE_BY: &str = "first start";
+/// How long it can be accepted.
+const LIFETIME_SECS: i64 = 86_400;
 /// The workspace that is made when there is none.
 const WORKSPACE: &str = "My workspace";
 
@@ -30,7 +32,11 @@ impl PeopleDesk {
             Some(tenant) => tenant.id,
             None => self.first_workspace().await?,
         };
-        Ok(self.invitations.replace(tenant, MADE_BY).await?.url)
+        let invited = self
+            .invitations
+            .invite_first_owner(tenant, MADE_BY, LIFETIME_SECS)
+            .await?;
+        Ok(invited.and_then(|invited| invited.url))
     }
 
     /// Makes the workspace. Nodes that start together make the same one.

@@ -3,11 +3,13 @@
 //! Whoever tries has the same few tries and the same waits whether the login exists or not, and is told the same. A
 //! try is taken before anything is compared, so that many at once are no more than one after the other.
 
+mod attempts;
 mod common_passwords;
 mod enrolment;
 mod first_start;
 mod local;
 mod login;
+mod notes;
 mod password;
 mod resets;
 mod second_factor;
@@ -15,12 +17,14 @@ mod second_factor;
 mod tests;
 mod ticket;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use serde_json::json;
 use turnpike_core::access::KeyPepper;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::time::Timestamp;
-use turnpike_store::{Attempt, AuditRow, Member, Person, Store, Tenant};
+use turnpike_store::{Member, Person, Store, Tenant};
 use zeroize::Zeroizing;
 
 pub use self::enrolment::{Enrolled, Enrolment};
@@ -33,14 +37,16 @@ use crate::environment::Environment;
 use crate::error::AppError;
 use crate::invitations::InvitationDesk;
 
-/// How long after a failure the next try is taken, in milliseconds: at once after four, then ever later.
-const BACK_OFF_MS: [i64; 9] = [0, 0, 0, 0, 30_000, 60_000, 120_000, 300_000, 900_000];
-/// Failures from longer ago do not count.
-const FORGET_MS: i64 = 86_400_000;
 /// How long somebody who knew the password may take for the second factor.
 const SIGN_IN_MS: i64 = 5 * 60_000;
-/// Failures are counted for so many groups of logins.
-const SLOTS: i64 = 1 << 20;
+/// From where a request of a page comes.
+#[derive(Clone, Debug)]
+pub struct RequestOrigin {
+    /// Who is connected.
+    pub address: IpAddr,
+    /// As the audit log has it.
+    pub text: Arc<str>,
+}
 
 /// A person who has shown both factors.
 #[derive(Clone, Debug)]
@@ -103,11 +109,17 @@ impl PeopleDesk {
         })
     }
 
-    /// Takes a login and a password; the answer is what the second step needs.
+    /// Takes a login and a password from `from`; the answer is what the second step needs. While somebody has a link to
+    /// begin anew, what was chosen before is refused like a wrong password.
     ///
     /// # Errors
     /// `INVALID_CREDENTIAL`, `RATE_LIMITED`, `SERVICE_UNAVAILABLE` when too many sign in at once.
-    pub async fn begin_sign_in(&self, login: &str, password: Zeroizing<String>) -> Result<String, AppError> {
+    pub async fn begin_sign_in(
+        &self,
+        login: &str,
+        password: Zeroizing<String>,
+        from: IpAddr,
+    ) -> Result<String, AppError> {
         let refused = || {
             let message = "the login or the password is not right";
             AppError::new(ErrorCode::InvalidCredential, message)
@@ -115,7 +127,7 @@ impl PeopleDesk {
         let login = Login::parse(login).map_err(|_no_login| refused())?;
         let place = self.passwords.place().await?;
         let now = self.environment.now();
-        let slot = self.take_attempt(&login.key, now).await?;
+        let slots = self.take_password_attempt(&login.key, from, now).await?;
         let person = self.store.find_login(&login.key).await?;
         let phc = person.as_ref().map(|person| person.credentials.password.clone());
         // No password that was taken is longer.
@@ -126,8 +138,9 @@ impl PeopleDesk {
             Zeroizing::default()
         };
         let same = self.passwords.matches(place, password, phc).await?;
-        let person = person.filter(|_person| same).ok_or_else(refused)?;
-        self.store.return_attempt(slot, now).await?;
+        let person = person.filter(|person| same && !person.is_resetting(now));
+        let person = person.ok_or_else(refused)?;
+        self.forget_password_attempts(&slots).await?;
         let ticket = Ticket::SignIn {
             subject: person.subject,
             sessions_after: person.sessions_after.millis(),
@@ -171,17 +184,28 @@ impl PeopleDesk {
         self.check_factor(&person, code, now).await
     }
 
-    /// Shows the second factor again; the answer is when the fresh session begins.
+    /// Shows the second factor again, which every workspace of the person notes; the answer is when the fresh session
+    /// begins.
     ///
     /// # Errors
     /// As [`Self::confirm`].
-    pub async fn step_up(&self, subject: &str, code: &str) -> Result<SignedIn, AppError> {
+    pub async fn step_up(&self, subject: &str, code: &str, origin: &str) -> Result<SignedIn, AppError> {
         let now = self.environment.now();
         let person = self.store.find_person(subject).await?;
         let person = person.ok_or_else(no_such_person)?;
         self.check_factor(&person, code, now).await?;
+        let at = session_start(&person, now);
+        let actor = format!("member:{subject}");
+        let mut notes = self.notes(subject, "step_up.session", &actor, origin).await?;
+        for row in notes.first.iter_mut().chain(&mut notes.others) {
+            row.after = Some(json!({ "sessionFrom": at }).to_string());
+        }
+        if let Some(first) = &notes.first {
+            self.store.append_audit(first).await?;
+        }
+        self.note(notes.others).await;
         Ok(SignedIn {
-            at: session_start(&person, now),
+            at,
             subject: person.subject,
         })
     }
@@ -205,23 +229,28 @@ impl PeopleDesk {
     ///
     /// # Errors
     /// As [`Self::confirm`].
-    pub async fn renew_recovery_codes(&self, subject: &str, code: &str) -> Result<Vec<String>, AppError> {
+    pub async fn renew_recovery_codes(
+        &self,
+        subject: &str,
+        code: &str,
+        origin: &str,
+    ) -> Result<Vec<String>, AppError> {
         self.confirm(subject, code, self.environment.now()).await?;
         let (shown, hashes) = self.draw_recovery_codes(subject);
         let actor = format!("member:{subject}");
-        let audits = self
-            .audits(subject, "member.recovery_codes", &actor, "page")
+        let notes = self
+            .notes(subject, "member.recovery_codes", &actor, origin)
             .await?;
         self.store
-            .replace_recovery_codes(subject, &hashes, &audits)
+            .replace_recovery_codes(subject, &hashes, notes.first.as_ref())
             .await?;
+        self.note(notes.others).await;
         Ok(shown)
     }
 
     /// Takes a try of the second factor, compares, and forgets failures when it is right.
     async fn check_factor(&self, person: &Person, code: &str, now: Timestamp) -> Result<(), AppError> {
-        let key = person.login.to_lowercase();
-        let slot = self.take_attempt(&key, now).await?;
+        let slot = self.take_factor_attempt(&person.subject, now).await?;
         let right = match Typed::read(code) {
             Typed::Code(code) => self.take_code(person, &code, now).await?,
             Typed::Recovery(code) => {
@@ -248,27 +277,6 @@ impl PeopleDesk {
         Ok(self.store.take_totp_step(&person.subject, step).await?)
     }
 
-    /// Takes a try, which counts as a failure until it is given back or cleared.
-    async fn take_attempt(&self, login_key: &str, now: Timestamp) -> Result<i64, AppError> {
-        let slot = self.slot(login_key);
-        let forget = now.plus_millis(-FORGET_MS);
-        match self.store.take_attempt(slot, now, forget, &BACK_OFF_MS).await? {
-            Attempt::Allowed => Ok(slot),
-            Attempt::NotBefore(at) => {
-                let secs = at.since(now).max(0).div_euclid(1000).saturating_add(1);
-                let message = format!("too many tries that were not right: wait {secs} seconds");
-                Err(AppError::new(ErrorCode::RateLimited, message).retry_after(secs.unsigned_abs()))
-            }
-        }
-    }
-
-    /// Which row counts the failures of a login. Nobody outside can tell which logins share one.
-    fn slot(&self, login_key: &str) -> i64 {
-        let digest = self.pepper.derive(&format!("sign-in slot {login_key}"));
-        let bytes = digest.first_chunk::<8>().copied().unwrap_or_default();
-        i64::from_be_bytes(bytes).rem_euclid(SLOTS)
-    }
-
     /// Fresh recovery codes of `subject`: as they are shown, and as they are kept.
     fn draw_recovery_codes(&self, subject: &str) -> (Vec<String>, Vec<[u8; 32]>) {
         (0..RECOVERY_CODES)
@@ -277,34 +285,6 @@ impl PeopleDesk {
                 (shown, self.keeper.recovery_hash(subject, &plain))
             })
             .unzip()
-    }
-
-    /// An audit row in each workspace of `subject`.
-    async fn audits(
-        &self,
-        subject: &str,
-        action: &'static str,
-        actor: &str,
-        origin: &str,
-    ) -> Result<Vec<AuditRow>, AppError> {
-        let row = |(member, _): &(Member, Tenant)| AuditRow {
-            id: self.environment.new_id(),
-            tenant: member.tenant,
-            at: self.environment.now(),
-            actor: actor.to_owned(),
-            action,
-            target: subject.to_owned(),
-            before: None,
-            after: None,
-            origin: origin.to_owned(),
-        };
-        Ok(self
-            .store
-            .list_memberships(subject)
-            .await?
-            .iter()
-            .map(row)
-            .collect())
     }
 }
 

@@ -19,8 +19,6 @@ use crate::error::AppError;
 const LENGTH: std::ops::RangeInclusive<usize> = 10..=128;
 /// Memory in KiB, passes and lanes (OWASP, Password Storage Cheat Sheet).
 const COST: (u32, u32, u32) = (19 * 1024, 2, 1);
-/// Passwords that are hashed at once.
-const AT_ONCE: usize = 4;
 /// Passwords that are hashed or wait for it.
 const IN_QUEUE: usize = 64;
 /// What the password of a login that does not exist is compared with: the same cost, and nothing matches.
@@ -51,6 +49,11 @@ pub(super) fn check(password: &str, login: &Login) -> Result<(), AppError> {
     Ok(())
 }
 
+/// How many passwords are hashed at once on a machine of so many cores: half of them are left to the calls.
+fn at_once(cores: usize) -> usize {
+    cores.div_euclid(2).max(1)
+}
+
 /// Hashes and compares passwords, a few at once.
 pub(super) struct Passwords {
     queue: Arc<Semaphore>,
@@ -65,9 +68,10 @@ pub(super) struct Place {
 
 impl Passwords {
     pub(super) fn new() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self {
             queue: Arc::new(Semaphore::new(IN_QUEUE)),
-            places: Arc::new(Semaphore::new(AT_ONCE)),
+            places: Arc::new(Semaphore::new(at_once(cores).min(IN_QUEUE))),
         }
     }
 
@@ -183,13 +187,16 @@ mod tests {
 
     #[tokio::test]
     async fn who_comes_when_too_many_wait_is_sent_away() {
+        for (cores, places) in [(1, 1), (2, 1), (3, 1), (4, 2), (16, 8)] {
+            assert_eq!(at_once(cores), places);
+        }
         let passwords = Arc::new(Passwords::new());
-        let mut places = Vec::new();
-        for _ in 0..AT_ONCE {
+        let (mut places, at_once) = (Vec::new(), passwords.places.available_permits());
+        for _ in 0..at_once {
             places.push(passwords.place().await.unwrap());
         }
         let mut waiting = tokio::task::JoinSet::new();
-        for _ in AT_ONCE..IN_QUEUE {
+        for _ in at_once..IN_QUEUE {
             let passwords = passwords.clone();
             waiting.spawn(async move { passwords.place().await.is_ok() });
         }

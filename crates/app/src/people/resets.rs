@@ -8,7 +8,7 @@ use turnpike_core::time::Timestamp;
 use turnpike_store::Person;
 
 use super::login::Login;
-use super::{PeopleDesk, no_such_person};
+use super::{PeopleDesk, RequestOrigin, no_such_person};
 use crate::error::AppError;
 use crate::invitations::token_hash;
 
@@ -19,7 +19,7 @@ const MAX_TOKEN: usize = 128;
 
 impl PeopleDesk {
     /// Makes a link with which the person of `login` chooses password and second factor anew; ends the person's
-    /// sessions.
+    /// sessions. Until the link is used or has expired, what the person chose before does not sign in.
     ///
     /// # Errors
     /// `NOT_FOUND`.
@@ -30,17 +30,17 @@ impl PeopleDesk {
         let token = URL_SAFE_NO_PAD.encode(self.environment.random_32());
         let now = self.environment.now();
         let ends_at = now.plus_millis(RESET_MS);
-        let audits = self
-            .audits(&person.subject, "member.reset", "operator", origin)
-            .await?;
+        let (subject, hash) = (&*person.subject, token_hash(&token));
+        let notes = self.notes(subject, "member.reset", "operator", origin).await?;
         let opened = self
             .store
-            .open_reset(&person.subject, &token_hash(&token), ends_at, now, &audits)
+            .open_reset(subject, &hash, ends_at, now, notes.first.as_ref())
             .await?;
         if !opened {
             return Err(no_such_person());
         }
-        self.store.clear_attempts(self.slot(&login.key)).await?;
+        self.note(notes.others).await;
+        self.store.clear_attempts(self.factor_slot(subject)).await?;
         let url = self
             .pages
             .as_ref()
@@ -61,24 +61,30 @@ impl PeopleDesk {
         person.ok_or_else(over)
     }
 
-    /// Writes how `person` is recognised from now on.
+    /// Writes how `person` is recognised from now on, and forgets what failed before.
     pub(super) async fn store_reset(
         &self,
         token: &str,
         person: &Person,
         recovery: &[[u8; 32]],
         now: Timestamp,
+        from: &RequestOrigin,
     ) -> Result<(), AppError> {
         let actor = format!("member:{}", person.subject);
-        let audits = self
-            .audits(&person.subject, "member.renew", &actor, "page")
+        let notes = self
+            .notes(&person.subject, "member.renew", &actor, &from.text)
             .await?;
         let hash = token_hash(token);
         let done = self
             .store
-            .finish_reset(&hash, person, recovery, now, &audits)
+            .finish_reset(&hash, person, recovery, now, notes.first.as_ref())
             .await?;
-        if done { Ok(()) } else { Err(over()) }
+        if !done {
+            return Err(over());
+        }
+        self.note(notes.others).await;
+        let slots = self.password_slots(&person.login.to_lowercase(), from.address);
+        self.forget_password_attempts(&slots).await
     }
 }
 

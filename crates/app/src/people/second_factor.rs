@@ -3,6 +3,8 @@
 //! A secret is kept sealed for its person; a recovery code only as a keyed hash. That a step or a code is taken once
 //! is up to the store.
 
+use std::fmt;
+
 use totp_rs::{Algorithm, Builder, Totp};
 use turnpike_core::access::KeyPepper;
 use turnpike_core::time::Timestamp;
@@ -29,12 +31,18 @@ const RECOVERY_CHARS: usize = 16;
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
 /// What a person has to put into an authenticator app.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct AuthenticatorSecret {
     /// As text, in groups of four.
     pub text: String,
     /// As an `otpauth` address, for a QR code.
     pub url: String,
+}
+
+impl fmt::Debug for AuthenticatorSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
 }
 
 /// What somebody typed as the second factor.

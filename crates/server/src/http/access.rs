@@ -148,7 +148,7 @@ async fn demand(
 }
 
 /// From where a request comes, for the audit log.
-fn origin(parts: &Parts) -> Arc<str> {
+pub(super) fn origin(parts: &Parts) -> Arc<str> {
     let from = parts
         .extensions
         .get::<Peer>()

@@ -1,9 +1,10 @@
 //! The pages at `/identity`: how people join, sign in, show the second factor again and sign out.
 //!
 //! Only where this service signs people in; elsewhere there is nothing at these paths. Forms are taken from our own
-//! pages only. A link's token is never in a log.
+//! pages only, and so many a minute from one address. A link's token is never in a log.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use axum::Router;
@@ -11,19 +12,24 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use axum::routing::{get, post};
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::request::Parts;
+use http::{HeaderValue, Method, StatusCode, header};
 use serde::Deserialize;
 use turnpike_app::AppError;
-use turnpike_app::people::{Enrolled, SignedIn};
+use turnpike_app::auth::LimitKey;
+use turnpike_app::limits::{LimitClass, network_of};
+use turnpike_app::people::{Enrolled, RequestOrigin, SignedIn};
 use turnpike_core::errors::ErrorCode;
 use zeroize::Zeroizing;
 
 use super::App;
+use super::access::origin;
 use super::body::{BodyLimits, read_form};
 use super::checkout::{page, readable};
 use super::page_session::{Visitor, given, is_from_ourselves, session_token, taken, visitor};
 use super::problem::ApiError;
 use super::routes::{AppState, body_limits, query};
+use super::serve::Peer;
 use crate::identity::IdentityMode;
 use crate::pages::identity as views;
 
@@ -59,6 +65,12 @@ async fn guard(State(app): AppState, request: Request, next: Next) -> Response {
     }
     let public_url = &app.service.config.server.public_url;
     let (parts, body) = request.into_parts();
+    if parts.method == Method::POST {
+        let key = LimitKey::Network(network_of(address(&parts)));
+        if let Err(error) = app.service.limits.check(LimitClass::SignIn, &key) {
+            return failed(&error);
+        }
+    }
     if parts.method == Method::POST && !is_from_ourselves(&parts, public_url) {
         let message =
             "This form was not sent from a page of this service. Open the page again and send it from there.";
@@ -68,6 +80,12 @@ async fn guard(State(app): AppState, request: Request, next: Next) -> Response {
         );
     }
     next.run(Request::from_parts(parts, body)).await
+}
+
+/// Who is connected.
+fn address(parts: &Parts) -> IpAddr {
+    let peer = parts.extensions.get::<Peer>();
+    peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |Peer(address)| address.ip())
 }
 
 fn shown(status: StatusCode, html: String) -> Response {
@@ -156,7 +174,7 @@ impl axum::response::IntoResponse for PageError {
 struct Form(BTreeMap<String, Zeroizing<String>>);
 
 impl Form {
-    async fn read(app: &App, request: Request) -> Result<(HeaderMap, Self), PageError> {
+    async fn read(app: &App, request: Request) -> Result<(Parts, Self), PageError> {
         let (parts, body) = request.into_parts();
         let limits = BodyLimits {
             bytes: MAX_FORM,
@@ -166,7 +184,7 @@ impl Form {
         for (name, value) in read_form(&parts.headers, body, limits).await? {
             members.entry(name).or_insert(Zeroizing::new(value));
         }
-        Ok((parts.headers, Self(members)))
+        Ok((parts, Self(members)))
     }
 
     fn get(&self, name: &str) -> &str {
@@ -264,7 +282,7 @@ async fn join_page(
 
 /// Takes the login and password of who joins.
 async fn begin_joining(State(app): AppState, request: Request) -> Page {
-    let (_headers, form) = Form::read(&app, request).await?;
+    let (_parts, form) = Form::read(&app, request).await?;
     let (token, login) = (form.get("token"), form.get("login"));
     let begun = match same_twice(&form) {
         Ok(password) => app.service.people.begin_joining(token, login, password).await,
@@ -294,14 +312,13 @@ fn same_twice(form: &Form) -> Result<Zeroizing<String>, AppError> {
 
 /// Who is signed in joins another workspace.
 async fn accept(State(app): AppState, request: Request) -> Page {
-    let (headers, form) = Form::read(&app, request).await?;
-    let Some(visitor) = visitor(&app, &headers).await? else {
+    let (parts, form) = Form::read(&app, request).await?;
+    let Some(visitor) = visitor(&app, &parts.headers).await? else {
         return Ok(to(SIGN_IN));
     };
+    let (subject, token) = (&visitor.session.subject, form.get("token"));
     let invitations = &app.service.people.invitations;
-    invitations
-        .accept(&visitor.session.subject, form.get("token"))
-        .await?;
+    invitations.accept(subject, token, &origin(&parts)).await?;
     Ok(to(HOME))
 }
 
@@ -315,7 +332,7 @@ async fn reset(State(app): AppState, request: Request) -> Page {
 
 /// Takes the new password.
 async fn begin_reset(State(app): AppState, request: Request) -> Page {
-    let (_headers, form) = Form::read(&app, request).await?;
+    let (_parts, form) = Form::read(&app, request).await?;
     let (people, token) = (&app.service.people, form.get("token"));
     let begun = match same_twice(&form) {
         Ok(password) => people.begin_reset(token, password).await,
@@ -334,9 +351,13 @@ async fn begin_reset(State(app): AppState, request: Request) -> Page {
 
 /// Takes the first code, and shows the recovery codes.
 async fn finish_enrolment(State(app): AppState, request: Request) -> Page {
-    let (_headers, form) = Form::read(&app, request).await?;
+    let (parts, form) = Form::read(&app, request).await?;
     let (people, ticket) = (&app.service.people, form.get("ticket"));
-    match people.finish_enrolment(ticket, form.get("code")).await {
+    let from = RequestOrigin {
+        address: address(&parts),
+        text: origin(&parts),
+    };
+    match people.finish_enrolment(ticket, form.get("code"), &from).await {
         Ok(Enrolled {
             signed_in,
             recovery_codes,
@@ -366,12 +387,12 @@ async fn sign_in(State(app): AppState, request: Request) -> Page {
 
 /// Takes login and password.
 async fn begin_sign_in(State(app): AppState, request: Request) -> Page {
-    let (_headers, form) = Form::read(&app, request).await?;
+    let (parts, form) = Form::read(&app, request).await?;
     let (login, join) = (form.get("login"), form.get("join"));
     let begun = app
         .service
         .people
-        .begin_sign_in(login, form.secret("password"))
+        .begin_sign_in(login, form.secret("password"), address(&parts))
         .await;
     match begun {
         Ok(ticket) => Ok(ok(views::code(&ticket, join, None))),
@@ -385,7 +406,7 @@ async fn begin_sign_in(State(app): AppState, request: Request) -> Page {
 
 /// Takes the second factor.
 async fn finish_sign_in(State(app): AppState, request: Request) -> Page {
-    let (_headers, form) = Form::read(&app, request).await?;
+    let (_parts, form) = Form::read(&app, request).await?;
     let (ticket, join) = (form.get("ticket"), form.get("join"));
     let people = &app.service.people;
     match people.finish_sign_in(ticket, form.get("code")).await {
@@ -421,12 +442,12 @@ async fn step_up(State(app): AppState, request: Request) -> Page {
 
 /// Takes the code, and gives a session that begins now.
 async fn finish_step_up(State(app): AppState, request: Request) -> Page {
-    let (headers, form) = Form::read(&app, request).await?;
-    let Some(visitor) = visitor(&app, &headers).await? else {
+    let (parts, form) = Form::read(&app, request).await?;
+    let Some(visitor) = visitor(&app, &parts.headers).await? else {
         return Ok(to(SIGN_IN));
     };
-    let people = &app.service.people;
-    match people.step_up(&visitor.session.subject, form.get("code")).await {
+    let (people, subject) = (&app.service.people, &visitor.session.subject);
+    match people.step_up(subject, form.get("code"), &origin(&parts)).await {
         Ok(signed_in) => with_session(&app, &signed_in, to(HOME)),
         Err(error) if is_correctable(&error) => {
             let html = views::step_up(Some(&views::sentence(&error.message)));
@@ -446,13 +467,13 @@ async fn recovery_codes(State(app): AppState, request: Request) -> Page {
 
 /// Takes the code, and shows other recovery codes.
 async fn renew_recovery_codes(State(app): AppState, request: Request) -> Page {
-    let (headers, form) = Form::read(&app, request).await?;
-    let Some(visitor) = visitor(&app, &headers).await? else {
+    let (parts, form) = Form::read(&app, request).await?;
+    let Some(visitor) = visitor(&app, &parts.headers).await? else {
         return Ok(to(SIGN_IN));
     };
     let people = &app.service.people;
     let renewed = people
-        .renew_recovery_codes(&visitor.session.subject, form.get("code"))
+        .renew_recovery_codes(&visitor.session.subject, form.get("code"), &origin(&parts))
         .await;
     match renewed {
         Ok(codes) => Ok(ok(views::recovery(&codes))),

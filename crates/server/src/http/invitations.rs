@@ -10,7 +10,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::App;
-use super::access::{admitted, person};
+use super::access::{admitted, origin, person};
 use super::body::read_json_body;
 use super::openapi::Errors;
 use super::routes::{Answered, AppState, Segments, body_limits, changing, no_store, page_size, query};
@@ -89,7 +89,7 @@ async fn accept_invitation(State(app): AppState, request: Request) -> Answered {
     let session = person(&parts)?;
     let raw = read_json_body(&parts.headers, body, body_limits(&app), false).await?;
     let desk = &app.service.people.invitations;
-    let membership = desk.accept_body(&session.subject, &raw).await?;
+    let membership = desk.accept_body(&session.subject, &raw, &origin(&parts)).await?;
     Ok(no_store(&json!({ "success": true, "membership": membership })))
 }
 

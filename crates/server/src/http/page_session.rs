@@ -1,6 +1,7 @@
 //! The session of the identity pages: a cookie that carries the dashboard session, and where forms may come from.
 //!
-//! The cookie is sent to the pages alone and counts there alone; the API takes bearer credentials only.
+//! The cookie counts for the pages alone; the API takes bearer credentials only. Over TLS its name keeps neighbouring
+//! hosts from setting it (RFC 6265bis, section 4.1.3.2), for which it has to be sent to every path.
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
@@ -10,7 +11,9 @@ use turnpike_app::sessions::{NewSession, Session};
 
 use super::App;
 
-const COOKIE: &str = "turnpike_session";
+/// Its name and attributes on the machine itself, without TLS, and elsewhere.
+const PLAIN: (&str, &str) = ("turnpike_session", "Path=/identity");
+const SECURE: (&str, &str) = ("__Host-turnpike_session", "Path=/; Secure");
 /// As long as the session that it carries.
 const MAX_AGE_SECS: i64 = 12 * 3600;
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -43,7 +46,7 @@ pub(super) fn session_token(app: &App, signed_in: &SignedIn) -> Result<String, A
 /// # Errors
 /// When the store does not answer.
 pub(super) async fn visitor(app: &App, headers: &HeaderMap) -> Result<Option<Visitor>, AppError> {
-    let Some(token) = cookie(headers) else {
+    let Some(token) = cookie(headers, &app.service.config.server.public_url) else {
         return Ok(None);
     };
     match app.service.sessions.authenticate(&token).await {
@@ -53,15 +56,22 @@ pub(super) async fn visitor(app: &App, headers: &HeaderMap) -> Result<Option<Vis
     }
 }
 
-fn cookie(headers: &HeaderMap) -> Option<String> {
-    headers
+const fn kind(is_local: bool) -> (&'static str, &'static str) {
+    if is_local { PLAIN } else { SECURE }
+}
+
+/// What the cookie carries; of two of its name, somebody else has set one, and neither counts.
+fn cookie(headers: &HeaderMap, public_url: &str) -> Option<String> {
+    let (wanted, _) = kind(is_local_http(public_url));
+    let mut found = headers
         .get_all(header::COOKIE)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(';'))
         .filter_map(|pair| pair.trim().split_once('='))
-        .find(|(name, _)| *name == COOKIE)
-        .map(|(_, token)| token.to_owned())
+        .filter(|(name, _)| *name == wanted);
+    let (_, token) = found.next()?;
+    found.next().is_none().then(|| token.to_owned())
 }
 
 /// The header that gives a visitor the session `token`.
@@ -75,10 +85,8 @@ pub(super) fn taken(public_url: &str) -> Option<HeaderValue> {
 }
 
 fn set_cookie(public_url: &str, value: &str, max_age_secs: i64) -> Option<HeaderValue> {
-    let secure = if is_local_http(public_url) { "" } else { "; Secure" };
-    let cookie = format!(
-        "{COOKIE}={value}; Path=/identity; Max-Age={max_age_secs}; HttpOnly; SameSite=Strict{secure}"
-    );
+    let (name, attributes) = kind(is_local_http(public_url));
+    let cookie = format!("{name}={value}; {attributes}; Max-Age={max_age_secs}; HttpOnly; SameSite=Strict");
     let mut cookie = HeaderValue::try_from(cookie).ok()?;
     cookie.set_sensitive(true);
     Some(cookie)
@@ -182,16 +190,36 @@ mod tests {
         ] {
             let cookie = given(url, "x.y.z").unwrap();
             let text = cookie.to_str().unwrap();
-            assert_eq!(text.ends_with("; Secure"), secure, "{url}");
-            assert!(text.contains("; Path=/identity; ") && text.contains("; HttpOnly; SameSite=Strict"));
+            let begins = if secure {
+                "__Host-turnpike_session=x.y.z; Path=/; Secure; Max-Age=43200; "
+            } else {
+                "turnpike_session=x.y.z; Path=/identity; Max-Age=43200; "
+            };
+            assert_eq!(text, format!("{begins}HttpOnly; SameSite=Strict"), "{url}");
             assert!(cookie.is_sensitive());
+            let gone = taken(url).unwrap();
+            assert!(gone.to_str().unwrap().contains("_session=; Path=/"), "{gone:?}");
         }
-        let headers =
-            |value: &'static str| HeaderMap::from_iter([(header::COOKIE, HeaderValue::from_static(value))]);
-        assert_eq!(
-            cookie(&headers("a=b; turnpike_session=x.y.z; c=d")).as_deref(),
-            Some("x.y.z")
-        );
-        assert_eq!(cookie(&headers("a_turnpike_session=x")), None);
+    }
+
+    #[test]
+    fn the_cookie_counts_once_and_by_the_name_of_its_place() {
+        let (local, elsewhere) = ("http://127.0.0.1:8402", "https://pay.example");
+        let headers = |values: &[&'static str]| {
+            let value = |value: &&'static str| (header::COOKIE, HeaderValue::from_static(value));
+            values.iter().map(value).collect::<HeaderMap>()
+        };
+        let plain = headers(&["a=b; turnpike_session=x.y.z; c=d"]);
+        assert_eq!(cookie(&plain, local).as_deref(), Some("x.y.z"));
+        assert_eq!(cookie(&plain, elsewhere), None);
+        let secure = headers(&["turnpike_session=planted; __Host-turnpike_session=x.y.z"]);
+        assert_eq!(cookie(&secure, elsewhere).as_deref(), Some("x.y.z"));
+        for bad in [
+            &["a_turnpike_session=x"][..],
+            &["turnpike_session=x; turnpike_session=y"],
+            &["turnpike_session=x", "turnpike_session=x"],
+        ] {
+            assert_eq!(cookie(&headers(bad), local), None, "{bad:?}");
+        }
     }
 }

@@ -186,6 +186,9 @@ impl Members for MemoryStore {
                 state.members.entry(key).or_insert(new).role = role;
             }
         }
+        if let Some(made_by) = change.invites_no_more() {
+            state.take_back(change.tenant, &made_by, change.at);
+        }
         state.append(audit);
         Ok(true)
     }

@@ -11,6 +11,15 @@ use crate::invitations::{Acceptance, Accepted, Invitation, Invitations};
 use crate::records::{AuditRow, Member};
 
 impl State {
+    /// Takes back what `made_by` has open in a workspace.
+    pub(super) fn take_back(&mut self, tenant: TenantId, made_by: &str, at: Timestamp) {
+        for invitation in &mut self.invitations {
+            if invitation.tenant == tenant && invitation.created_by == made_by && invitation.is_open(at) {
+                invitation.revoked_at = Some(at);
+            }
+        }
+    }
+
     /// Makes a membership of an invitation.
     pub(super) fn accept(&mut self, acceptance: &Acceptance) -> Accepted {
         let wanted = &acceptance.invitation;
@@ -57,17 +66,19 @@ impl Invitations for MemoryStore {
         Ok(true)
     }
 
-    async fn replace_invitations(&self, invitation: &Invitation, audit: &AuditRow) -> Result<(), StoreError> {
+    async fn replace_first_invitation(
+        &self,
+        invitation: &Invitation,
+        audit: &AuditRow,
+    ) -> Result<bool, StoreError> {
         let mut state = self.state();
-        for other in &mut state.invitations {
-            let same = other.tenant == invitation.tenant && other.created_by == invitation.created_by;
-            if same && other.is_open(invitation.created_at) {
-                other.revoked_at = Some(invitation.created_at);
-            }
+        if state.people.is_anybody() || !state.tenants.contains_key(&invitation.tenant) {
+            return Ok(false);
         }
+        state.take_back(invitation.tenant, &invitation.created_by, invitation.created_at);
         state.invitations.push(invitation.clone());
         state.append(audit);
-        Ok(())
+        Ok(true)
     }
 
     async fn find_invitation(&self, tenant: TenantId, id: Uuid) -> Result<Option<Invitation>, StoreError> {

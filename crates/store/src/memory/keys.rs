@@ -69,6 +69,7 @@ impl Keys for MemoryStore {
             Some(key) if key.revoked_at.is_none() => key.revoked_at = Some(at),
             Some(_) | None => return Ok(false),
         }
+        state.take_back(tenant, &format!("key:{key}"), at);
         state.append(audit);
         Ok(true)
     }

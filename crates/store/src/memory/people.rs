@@ -27,6 +27,13 @@ pub(super) struct Table {
     attempts: BTreeMap<i64, (i64, Timestamp)>,
 }
 
+impl Table {
+    /// Whether there is anybody.
+    pub(super) fn is_anybody(&self) -> bool {
+        !self.people.is_empty()
+    }
+}
+
 fn unused(codes: &[[u8; 32]]) -> BTreeMap<[u8; 32], bool> {
     codes.iter().map(|code| (*code, false)).collect()
 }
@@ -34,7 +41,7 @@ fn unused(codes: &[[u8; 32]]) -> BTreeMap<[u8; 32], bool> {
 #[async_trait]
 impl People for MemoryStore {
     async fn has_people(&self) -> Result<bool, StoreError> {
-        Ok(!self.state().people.people.is_empty())
+        Ok(self.state().people.is_anybody())
     }
 
     async fn find_person(&self, subject: &str) -> Result<Option<Person>, StoreError> {
@@ -114,13 +121,13 @@ impl People for MemoryStore {
         &self,
         subject: &str,
         codes: &[[u8; 32]],
-        audits: &[AuditRow],
+        audit: Option<&AuditRow>,
     ) -> Result<(), StoreError> {
         let mut state = self.state();
         if let Some(entry) = state.people.people.get_mut(subject) {
             entry.recovery = unused(codes);
         }
-        for audit in audits {
+        if let Some(audit) = audit {
             state.append(audit);
         }
         Ok(())
@@ -172,15 +179,16 @@ impl People for MemoryStore {
         hash: &[u8; 32],
         expires_at: Timestamp,
         at: Timestamp,
-        audits: &[AuditRow],
+        audit: Option<&AuditRow>,
     ) -> Result<bool, StoreError> {
         let mut state = self.state();
         let Some(entry) = state.people.people.get_mut(subject) else {
             return Ok(false);
         };
         entry.reset = Some((*hash, expires_at));
+        entry.person.reset_until = Some(expires_at);
         entry.person.sessions_after = at;
-        for audit in audits {
+        if let Some(audit) = audit {
             state.append(audit);
         }
         Ok(true)
@@ -200,7 +208,7 @@ impl People for MemoryStore {
         person: &Person,
         recovery: &[[u8; 32]],
         now: Timestamp,
-        audits: &[AuditRow],
+        audit: Option<&AuditRow>,
     ) -> Result<bool, StoreError> {
         let mut state = self.state();
         let entry = state.people.people.get_mut(&person.subject);
@@ -209,9 +217,11 @@ impl People for MemoryStore {
             return Ok(false);
         };
         entry.reset = None;
+        entry.person.reset_until = None;
+        entry.person.sessions_after = now.max(entry.person.sessions_after);
         entry.person.credentials = person.credentials.clone();
         entry.recovery = unused(recovery);
-        for audit in audits {
+        if let Some(audit) = audit {
             state.append(audit);
         }
         Ok(true)

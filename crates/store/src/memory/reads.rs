@@ -12,7 +12,9 @@ use turnpike_core::time::Timestamp;
 use super::MemoryStore;
 use crate::audit_log::{AuditFilter, AuditLog, AuditRecord};
 use crate::error::StoreError;
-use crate::records::{DriftRow, EntryFilter, EventRow, OpenCalls, UsageFilter, UsageGroup, UsageRow};
+use crate::records::{
+    AuditRow, DriftRow, EntryFilter, EventRow, OpenCalls, UsageFilter, UsageGroup, UsageRow,
+};
 use crate::traits::{Calls, Scan, Statements};
 
 fn limit(limit: u32) -> usize {
@@ -157,6 +159,11 @@ impl Statements for MemoryStore {
 
 #[async_trait]
 impl AuditLog for MemoryStore {
+    async fn append_audit(&self, audit: &AuditRow) -> Result<(), StoreError> {
+        self.state().append(audit);
+        Ok(())
+    }
+
     async fn list_audit(
         &self,
         tenant: TenantId,

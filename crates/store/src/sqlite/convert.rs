@@ -1,5 +1,6 @@
 //! Between rusqlite's types and the store's.
 
+use rusqlite::ffi::{SQLITE_CONSTRAINT_PRIMARYKEY, SQLITE_CONSTRAINT_ROWID, SQLITE_CONSTRAINT_UNIQUE};
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{ErrorCode, ToSql};
 
@@ -44,11 +45,20 @@ pub(crate) fn bind(statement: &mut rusqlite::Statement<'_>, params: &[Param]) ->
     Ok(())
 }
 
+/// Whether a row is there already; a constraint of another kind is a defect.
+fn is_duplicate(error: &rusqlite::Error) -> bool {
+    let extended = error.sqlite_error().map(|error| error.extended_code);
+    matches!(
+        extended,
+        Some(SQLITE_CONSTRAINT_PRIMARYKEY | SQLITE_CONSTRAINT_UNIQUE | SQLITE_CONSTRAINT_ROWID)
+    )
+}
+
 #[expect(clippy::needless_pass_by_value, reason = "fits `map_err`")]
 pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
     let code = error.sqlite_error_code();
     match code {
-        Some(ErrorCode::ConstraintViolation) => StoreError::AlreadyExists,
+        Some(ErrorCode::ConstraintViolation) if is_duplicate(&error) => StoreError::AlreadyExists,
         Some(
             ErrorCode::DiskFull
             | ErrorCode::SystemIoFailure

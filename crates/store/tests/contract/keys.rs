@@ -7,7 +7,7 @@ use turnpike_store::{ApiKey, KeyFilter, KeyPricing, StoreError};
 use crate::actions::audit_row;
 use crate::world::{NOW, World, next_id};
 
-fn key(tenant: TenantId, hash: u8) -> ApiKey {
+pub(crate) fn key(tenant: TenantId, hash: u8) -> ApiKey {
     ApiKey {
         id: KeyId(next_id()),
         tenant,

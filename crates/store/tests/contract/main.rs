@@ -143,7 +143,8 @@ contract! {
             twenty_tries_at_once_are_no_more_than_allowed,
             sessions_end_and_a_reset_is_used_once,
             an_invitation_is_accepted_once,
-            invitations_are_bounded_paged_and_replaced;
+            invitations_are_bounded_paged_and_replaced,
+            invitations_end_with_who_made_them;
         sessions:
             a_step_up_token_is_found_in_its_workspace_alone,
             an_ended_session_takes_its_persons_tokens_along,

@@ -3,7 +3,9 @@
 use turnpike_core::access::Role;
 use turnpike_core::ids::TenantId;
 use turnpike_core::time::Timestamp;
-use turnpike_store::{Acceptance, Accepted, Attempt, Credentials, Enrolled, Invitation, Person};
+use turnpike_store::{
+    Acceptance, Accepted, Attempt, Credentials, Enrolled, Invitation, MemberChange, Person,
+};
 
 use crate::actions::audit_row;
 use crate::world::{NOW, World, next_id};
@@ -63,6 +65,7 @@ fn person(login: &str) -> Person {
         },
         sessions_after: LONG_AGO,
         created_at: NOW,
+        reset_until: None,
     }
 }
 
@@ -163,11 +166,11 @@ pub(crate) async fn a_step_and_a_recovery_code_are_taken_once(world: &World) {
             .unwrap()
     );
     assert_eq!(world.store.count_recovery_codes(&ada.subject).await.unwrap(), 9);
-    let audits = [audit_row(tenant)];
+    let audit = audit_row(tenant);
     let fresh = [hash(90), hash(91)];
     world
         .store
-        .replace_recovery_codes(&ada.subject, &fresh, &audits)
+        .replace_recovery_codes(&ada.subject, &fresh, Some(&audit))
         .await
         .unwrap();
     assert_eq!(world.store.count_recovery_codes(&ada.subject).await.unwrap(), 2);
@@ -244,11 +247,11 @@ pub(crate) async fn sessions_end_and_a_reset_is_used_once(world: &World) {
     world.store.end_sessions(&ada.subject, at(10)).await.unwrap();
     assert_eq!(after().await, at(50));
 
-    let audits = || [audit_row(tenant)];
     let open = async |byte, until| {
-        let (store, audits) = (&world.store, audits());
-        store
-            .open_reset(&ada.subject, &hash(byte), at(until), at(60), &audits)
+        let audit = audit_row(tenant);
+        world
+            .store
+            .open_reset(&ada.subject, &hash(byte), at(until), at(60), Some(&audit))
             .await
             .unwrap()
     };
@@ -257,7 +260,7 @@ pub(crate) async fn sessions_end_and_a_reset_is_used_once(world: &World) {
     assert_eq!(after().await, at(60));
     let unknown = world
         .store
-        .open_reset("nobody", &hash(62), at(1_000), NOW, &[])
+        .open_reset("nobody", &hash(62), at(1_000), NOW, None)
         .await;
     assert!(!unknown.unwrap());
     // The later link is the one that works, until it ends.
@@ -271,14 +274,15 @@ pub(crate) async fn sessions_end_and_a_reset_is_used_once(world: &World) {
             .is_none()
     );
     let mut anew = world.store.find_reset(&hash(61), NOW).await.unwrap().unwrap();
+    assert!(anew.is_resetting(NOW) && !anew.is_resetting(at(1_000)));
     "$argon2id$anew".clone_into(&mut anew.credentials.password);
     anew.credentials.totp_step = 5;
     let mut tries = tokio::task::JoinSet::new();
     for _ in 0..20 {
-        let (store, anew, audits) = (world.store.clone(), anew.clone(), audits());
+        let (store, anew, audit) = (world.store.clone(), anew.clone(), audit_row(tenant));
         tries.spawn(async move {
             store
-                .finish_reset(&hash(61), &anew, &[hash(70)], NOW, &audits)
+                .finish_reset(&hash(61), &anew, &[hash(70)], at(70), Some(&audit))
                 .await
                 .unwrap()
         });
@@ -286,7 +290,9 @@ pub(crate) async fn sessions_end_and_a_reset_is_used_once(world: &World) {
     let results = tries.join_all().await;
     assert_eq!(results.iter().filter(|done| **done).count(), 1);
     let found = world.store.find_person(&ada.subject).await.unwrap().unwrap();
-    assert_eq!(found.credentials, anew.credentials);
+    assert!(found.credentials == anew.credentials && !found.is_resetting(NOW));
+    // Only a session that begins later counts.
+    assert_eq!(found.sessions_after, at(70));
     assert_eq!(world.store.count_recovery_codes(&ada.subject).await.unwrap(), 1);
 }
 
@@ -397,21 +403,16 @@ pub(crate) async fn invitations_are_bounded_paged_and_replaced(world: &World) {
         .unwrap();
     assert_eq!(page, all[2..4]);
 
-    let mut first = invitation(tenant, 40);
-    "first start".clone_into(&mut first.created_by);
-    world
-        .store
-        .replace_invitations(&first, &audit_row(tenant))
-        .await
-        .unwrap();
-    let mut second = invitation(tenant, 41);
-    "first start".clone_into(&mut second.created_by);
-    second.created_at = at(5);
-    world
-        .store
-        .replace_invitations(&second, &audit_row(tenant))
-        .await
-        .unwrap();
+    let first_start = async |byte, created_at| {
+        let mut made = invitation(tenant, byte);
+        "first start".clone_into(&mut made.created_by);
+        made.created_at = created_at;
+        let audit = audit_row(tenant);
+        let made = world.store.replace_first_invitation(&made, &audit).await;
+        made.unwrap()
+    };
+    assert!(first_start(40, NOW).await);
+    assert!(first_start(41, at(5)).await);
     let open = world.store.list_invitations(tenant, None, 100).await.unwrap();
     let open: Vec<_> = open.iter().filter(|one| one.is_open(at(6))).collect();
     assert_eq!(open.len(), 6);
@@ -419,4 +420,100 @@ pub(crate) async fn invitations_are_bounded_paged_and_replaced(world: &World) {
         open.iter().filter(|one| one.created_by == "first start").count(),
         1
     );
+    // Somebody has joined, by whatever link: nobody else is the first.
+    joined(world, tenant, "ada").await;
+    assert!(!first_start(42, at(6)).await);
+    let gone = world.store.find_invitation_by_hash(&hash(42)).await;
+    assert!(gone.unwrap().is_none());
+}
+
+pub(crate) async fn invitations_end_with_who_made_them(world: &World) {
+    let (tenant, elsewhere) = (world.tenant().await, world.tenant().await);
+    let key = crate::keys::key(tenant, 1);
+    world.store.insert_key(&key, &[audit_row(tenant)]).await.unwrap();
+    let of_key = format!("key:{}", key.id);
+    let change = async |from, to| {
+        let change = MemberChange {
+            tenant,
+            subject: "eve".to_owned(),
+            from,
+            to,
+            at: at(1),
+        };
+        let audit = audit_row(tenant);
+        assert!(world.store.change_member(&change, &audit).await.unwrap());
+    };
+    let mut byte = 100;
+    let mut make = async |tenant, made_by: &str| {
+        byte += 1;
+        let mut made = invitation(tenant, byte);
+        made_by.clone_into(&mut made.created_by);
+        let audit = audit_row(tenant);
+        assert!(world.store.insert_invitation(&made, 100, &audit).await.unwrap());
+        made
+    };
+    let is_open = async |made: &Invitation| {
+        let found = world.store.find_invitation(made.tenant, made.id).await.unwrap();
+        found.unwrap().is_open(at(2))
+    };
+    let others = [
+        make(tenant, "member:bob").await,
+        make(tenant, "member:eve@example.com").await,
+        make(elsewhere, "member:eve").await,
+        make(elsewhere, &of_key).await,
+    ];
+    // Joining ends nothing, and neither does what makes an owner.
+    let early = make(tenant, "member:eve").await;
+    change(None, Some(Role::Admin)).await;
+    change(Some(Role::Admin), Some(Role::Owner)).await;
+    assert!(is_open(&early).await);
+    // The last owner stays, so somebody else is one, too.
+    let other = MemberChange {
+        tenant,
+        subject: "bob".to_owned(),
+        from: None,
+        to: Some(Role::Owner),
+        at: NOW,
+    };
+    assert!(
+        world
+            .store
+            .change_member(&other, &audit_row(tenant))
+            .await
+            .unwrap()
+    );
+    for (from, to) in [
+        (Role::Owner, Some(Role::Admin)),
+        (Role::Admin, Some(Role::Viewer)),
+        (Role::Viewer, None),
+    ] {
+        let made = make(tenant, "member:eve").await;
+        change(Some(from), to).await;
+        assert!(!is_open(&made).await, "{from} {to:?}");
+        let accepted = world.store.accept_invitation(&acceptance(&made, "mallory")).await;
+        assert_eq!(accepted.unwrap(), Accepted::NotOpen);
+    }
+    assert!(!is_open(&early).await);
+
+    let made = make(tenant, &of_key).await;
+    let audit = audit_row(tenant);
+    assert!(
+        !world
+            .store
+            .revoke_key(elsewhere, key.id, at(1), &audit_row(elsewhere))
+            .await
+            .unwrap()
+    );
+    assert!(is_open(&made).await);
+    assert!(
+        world
+            .store
+            .revoke_key(tenant, key.id, at(1), &audit)
+            .await
+            .unwrap()
+    );
+    assert!(!is_open(&made).await);
+    for other in &others {
+        assert!(is_open(other).await, "{}", other.created_by);
+    }
 }

@@ -72,6 +72,7 @@ calls_per_minute = 0
 reads_per_minute = 0
 mutations_per_minute = 0
 token_mints_per_minute = 0
+sign_ins_per_minute = 0
 
 [telemetry]
 level = "info,turnpike=debug"
