@@ -17,8 +17,8 @@ use turnpike_store::{ApiKey, Store, Tenant};
 use crate::error::AppError;
 use crate::tokens::{self, EndUserClaims, KeyVault, TokenScope};
 
-/// How long a key or tenant may be taken from memory.
-const CACHE_MS: i64 = 1000;
+/// How long a key or tenant may be taken from memory: with the time that a request takes, less than a second.
+const CACHE_MS: i64 = 800;
 /// Keys that are remembered.
 const CACHED_KEYS: usize = 10_000;
 /// `lastUsedAt` is noted at most once in this time per key.

@@ -88,7 +88,8 @@ pub(crate) fn access_markdown() -> String {
         format!("| {role} | {all} |\n")
     }));
     text.push_str(
-        "\nAn admin cannot remove the last owner and makes nobody an owner. A key has the scopes it was issued with.\n\n\
+        "\nNobody removes the last owner, and only an owner makes another one. Nobody gives a role whose scopes they do not \
+         have. A key has the scopes it was issued with; of the roles it gives and takes `developer` and `viewer` only.\n\n\
          ## Routes\n\n\
          *keys*: whether a key with the scope will do, too. *step-up*: a member must have shown a second factor in the \
          last ten minutes or send a step-up token. *owner/admin*: no other role will do.\n\n\
