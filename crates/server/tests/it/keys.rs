@@ -590,10 +590,10 @@ async fn a_narrowed_key_mints_narrowed_tokens(store: Store) {
         call.json(&json!({ "id": "x" })).once("k").send().await
     };
     // Neither silence nor a list of the token's own gives what the key does not have.
-    fetches(json!({})).await.refused(403, "ENDPOINT_DISABLED");
+    fetches(json!({})).await.refused(403, "POLICY_DENIED");
     fetches(json!({ "tools": ["up/flat"] }))
         .await
-        .refused(403, "ENDPOINT_DISABLED");
+        .refused(403, "POLICY_DENIED");
     for more in [
         json!(["tools/fetch"]),
         json!(["tools/*"]),
@@ -606,5 +606,5 @@ async fn a_narrowed_key_mints_narrowed_tokens(store: Store) {
     let token = fewer["token"].as_str().unwrap();
     site.chat_as(token, "flat").send().await.expect(200);
     let call = site.chat_as(token, "tokens").send().await;
-    call.refused(403, "ENDPOINT_DISABLED");
+    call.refused(403, "POLICY_DENIED");
 }
