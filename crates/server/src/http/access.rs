@@ -10,8 +10,8 @@ use std::sync::{Arc, LazyLock};
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use http::Method;
 use http::request::Parts;
+use http::{HeaderValue, Method, StatusCode, header};
 use turnpike_app::limits::LimitClass;
 use turnpike_app::sessions::Session;
 use turnpike_app::{Actor, ActorCredential, AppError};
@@ -84,8 +84,8 @@ pub(super) async fn admit(State(app): State<Arc<App>>, request: Request, next: N
         ref other => other.as_str(),
     };
     let Some(rule) = rules.iter().find(|rule| rule.method == method) else {
-        // The path has other methods: the router says which.
-        return next.run(request).await;
+        // No handler runs without a row, whatever the router knows.
+        return other_methods(rules);
     };
     let (mut parts, body) = request.into_parts();
     match Box::pin(judge(&app, rule, &parts)).await {
@@ -96,6 +96,19 @@ pub(super) async fn admit(State(app): State<Arc<App>>, request: Request, next: N
         Ok(None) => next.run(Request::from_parts(parts, body)).await,
         Err(refused) => refused.into_response(),
     }
+}
+
+/// The answer to a method that stands in no row of a path: which ones do.
+fn other_methods(rules: &[&Rule]) -> Response {
+    let mut methods: Vec<&str> = rules.iter().map(|rule| rule.method).collect();
+    if methods.contains(&"GET") {
+        methods.push("HEAD");
+    }
+    let mut response = StatusCode::METHOD_NOT_ALLOWED.into_response();
+    if let Ok(allowed) = HeaderValue::try_from(methods.join(",")) {
+        response.headers_mut().insert(header::ALLOW, allowed);
+    }
+    response
 }
 
 async fn judge(app: &App, rule: &Rule, parts: &Parts) -> Result<Option<Admitted>, ApiError> {
