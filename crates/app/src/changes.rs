@@ -27,9 +27,14 @@ impl Author {
 
     /// The operator.
     pub(crate) fn operator(tenant: TenantId, origin: &str) -> Self {
+        Self::named(tenant, "operator", origin)
+    }
+
+    /// Whoever records call `name`.
+    pub(crate) fn named(tenant: TenantId, name: &str, origin: &str) -> Self {
         Self {
             tenant,
-            name: "operator".to_owned(),
+            name: name.to_owned(),
             origin: origin.to_owned(),
         }
     }

@@ -23,6 +23,7 @@ use uuid::Uuid;
 pub use self::request::DEFAULT_LIFETIME_SECS;
 use self::request::{NewInvitation, token_of};
 use crate::auth::Actor;
+use crate::changes::{Author, Change};
 use crate::environment::Environment;
 use crate::error::AppError;
 use crate::workspaces::require_may_give;
@@ -97,7 +98,7 @@ impl InvitationDesk {
         let audit = self.audit(
             &invited.invitation,
             "invitation.create",
-            actor.label(),
+            &actor.label(),
             &actor.origin,
         );
         let store = &self.store;
@@ -125,12 +126,7 @@ impl InvitationDesk {
             made_by: "operator".to_owned(),
         };
         let invited = self.draw(tenant, wish);
-        let audit = self.audit(
-            &invited.invitation,
-            "invitation.create",
-            "operator".to_owned(),
-            origin,
-        );
+        let audit = self.audit(&invited.invitation, "invitation.create", "operator", origin);
         let store = &self.store;
         if store
             .insert_invitation(&invited.invitation, MAX_OPEN, &audit)
@@ -160,12 +156,7 @@ impl InvitationDesk {
             made_by: made_by.to_owned(),
         };
         let invited = self.draw(tenant, wish);
-        let audit = self.audit(
-            &invited.invitation,
-            "invitation.create",
-            made_by.to_owned(),
-            "start",
-        );
+        let audit = self.audit(&invited.invitation, "invitation.create", made_by, "start");
         let made = self
             .store
             .replace_first_invitation(&invited.invitation, &audit)
@@ -209,7 +200,7 @@ impl InvitationDesk {
         let (tenant, now) = (actor.tenant.id, self.environment.now());
         let found = self.store.find_invitation(tenant, id).await?;
         let mut invitation = found.ok_or_else(missing)?;
-        let mut audit = self.audit(&invitation, "invitation.revoke", actor.label(), &actor.origin);
+        let mut audit = self.audit(&invitation, "invitation.revoke", &actor.label(), &actor.origin);
         audit.before = audit.after.take();
         if !self.store.revoke_invitation(tenant, id, now, &audit).await? {
             return Err(missing());
@@ -273,7 +264,7 @@ impl InvitationDesk {
         let mut audit = self.audit(
             &invitation,
             "invitation.accept",
-            format!("member:{subject}"),
+            &format!("member:{subject}"),
             origin,
         );
         audit.after = Some(json!({ "subject": subject, "role": invitation.role }).to_string());
@@ -316,21 +307,14 @@ impl InvitationDesk {
         })
     }
 
-    fn audit(&self, invitation: &Invitation, action: &'static str, actor: String, origin: &str) -> AuditRow {
+    fn audit(&self, invitation: &Invitation, action: &'static str, actor: &str, origin: &str) -> AuditRow {
         let what = json!({
             "role": invitation.role, "note": invitation.note, "expiresAt": invitation.expires_at,
         });
-        AuditRow {
-            id: self.environment.new_id(),
-            tenant: invitation.tenant,
-            at: self.environment.now(),
-            actor,
-            action,
-            target: invitation.id.to_string(),
-            before: None,
-            after: Some(what.to_string()),
-            origin: origin.to_owned(),
-        }
+        let author = Author::named(invitation.tenant, actor, origin);
+        Change::new(action, &invitation.id)
+            .after(&what)
+            .row(&*self.environment, &author)
     }
 }
 

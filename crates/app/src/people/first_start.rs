@@ -1,12 +1,14 @@
 //! The first start: while nobody is there, every start makes one owner's invitation in the place of the last one.
 
+use serde_json::json;
 use turnpike_core::ids::TenantId;
 use turnpike_core::ledger::TenantStatus;
 use turnpike_core::money::CreditsPerDollar;
-use turnpike_store::{AuditRow, StoreError, Tenant, TenantSettings};
+use turnpike_store::{StoreError, Tenant, TenantSettings};
 use uuid::Uuid;
 
 use super::PeopleDesk;
+use crate::changes::{Author, Change};
 use crate::error::AppError;
 
 /// Who makes the invitation, in its record.
@@ -52,17 +54,9 @@ impl PeopleDesk {
             settings: TenantSettings::default(),
             created_at: now,
         };
-        let audit = AuditRow {
-            id: self.environment.new_id(),
-            tenant: tenant.id,
-            at: now,
-            actor: MADE_BY.to_owned(),
-            action: "tenant.create",
-            target: tenant.id.to_string(),
-            before: None,
-            after: Some(format!("{WORKSPACE:?}")),
-            origin: "start".to_owned(),
-        };
+        let audit = Change::new("tenant.create", &tenant.id)
+            .after(&json!(WORKSPACE))
+            .row(&*self.environment, &Author::named(tenant.id, MADE_BY, "start"));
         match self.store.insert_tenant(&tenant, &audit).await {
             Ok(()) | Err(StoreError::AlreadyExists) => Ok(tenant.id),
             Err(error) => Err(error.into()),

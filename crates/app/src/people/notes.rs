@@ -9,6 +9,7 @@ use std::time::Duration;
 use turnpike_store::{AuditRow, Member, Store, StoreError, Tenant};
 
 use super::PeopleDesk;
+use crate::changes::Author;
 use crate::error::AppError;
 
 /// When a row that could not be written is tried again.
@@ -36,16 +37,9 @@ impl PeopleDesk {
         actor: &str,
         origin: &str,
     ) -> Result<Notes, AppError> {
-        let row = |(member, _): &(Member, Tenant)| AuditRow {
-            id: self.environment.new_id(),
-            tenant: member.tenant,
-            at: self.environment.now(),
-            actor: actor.to_owned(),
-            action,
-            target: subject.to_owned(),
-            before: None,
-            after: None,
-            origin: origin.to_owned(),
+        let row = |(member, _): &(Member, Tenant)| {
+            let author = Author::named(member.tenant, actor, origin);
+            author.row(&*self.environment, action, subject.to_owned())
         };
         let memberships = self.store.list_memberships(subject).await?;
         let mut rows = memberships.iter().map(row);

@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 use turnpike_core::access::{KeyHash, KeyPepper, StepUpSecret};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::time::Timestamp;
-use turnpike_store::{AuditRow, EndedSession, StepUpToken, Store};
+use turnpike_store::{EndedSession, StepUpToken, Store};
 
 use super::claims::{Session, step_up_required};
 use super::verifier::SessionVerifier;
 use crate::auth::Actor;
+use crate::changes::{Author, Change};
 use crate::environment::Environment;
 use crate::error::AppError;
 use crate::fields::Fields;
@@ -144,26 +145,13 @@ impl SessionDesk {
             expires_at,
             revoked_at: None,
         };
-        self.store
-            .insert_step_up(&token, &self.audit(actor, &token))
-            .await?;
+        let audit = Change::new("step_up.issue", &actor.label())
+            .after(&json!({ "expiresAt": expires_at }))
+            .row(&*self.environment, &Author::of(actor));
+        self.store.insert_step_up(&token, &audit).await?;
         Ok(json!({
             "success": true, "stepUpToken": secret.reveal(), "tokenType": "StepUp", "expiresAt": expires_at,
         }))
-    }
-
-    fn audit(&self, actor: &Actor, token: &StepUpToken) -> AuditRow {
-        AuditRow {
-            id: self.environment.new_id(),
-            tenant: token.tenant,
-            at: token.created_at,
-            actor: actor.label(),
-            action: "step_up.issue",
-            target: actor.label(),
-            before: None,
-            after: Some(json!({ "expiresAt": token.expires_at }).to_string()),
-            origin: actor.origin.to_string(),
-        }
     }
 
     /// Demands a fresh second factor of `session`, or in its place the step-up token `presented` of the same person
