@@ -12,6 +12,7 @@ on_both_stores!(
     the_first_owner_joins_by_the_printed_link_and_signs_in,
     whoever_guesses_waits_whether_the_login_exists_or_not,
     a_second_factor_is_taken_once,
+    a_code_raises_a_session_that_shows_none,
     what_is_chosen_badly_is_refused,
     forms_from_elsewhere_and_the_cookie_elsewhere_do_nothing,
     who_lost_everything_begins_anew_by_the_operators_link,
@@ -237,6 +238,49 @@ async fn a_second_factor_is_taken_once(store: Store) {
     assert_eq!(page.matches("<li><code>").count(), 10);
     browser.sign_in(&joined, &joined.recovery[8]).await.expect(400);
     assert_eq!(site.noted("member.recovery_codes").await, 1);
+}
+
+async fn a_code_raises_a_session_that_shows_none(store: Store) {
+    let site = Setup::new(store).grant(None).start().await;
+    let mut browser = site.browser();
+    let joined = browser.join(&site.link("admin"), "grace", PASSWORD).await;
+    let signed_in = browser.token().await;
+    let subject = claims_of(&signed_in)["sub"].as_str().unwrap().to_owned();
+    let plain = site.session(&subject, &json!({ "amr": ["pwd"] }));
+    let step_up = async |body: Value| {
+        let post = site.as_member(&plain, Method::POST, "/api/credits/step-up");
+        post.json(&body).send().await
+    };
+    step_up(json!({})).await.refused(401, "STEP_UP_REQUIRED");
+    step_up(json!({ "code": "000000x" }))
+        .await
+        .refused(400, "VALIDATION_ERROR");
+    let given = step_up(json!({ "code": joined.recovery[0] }))
+        .await
+        .expect(201)
+        .json();
+    // Each code counts once, here as on the pages.
+    step_up(json!({ "code": joined.recovery[0] }))
+        .await
+        .refused(400, "VALIDATION_ERROR");
+    let retire = async |token: Option<&str>| {
+        let mut retire = site.retiring("nobody", &plain);
+        if let Some(token) = token {
+            retire = retire.header("x-svc-step-up-token", token);
+        }
+        retire.send().await
+    };
+    let token = given["stepUpToken"].as_str();
+    retire(None).await.refused(401, "STEP_UP_REQUIRED");
+    retire(token).await.refused(404, "END_USER_NOT_FOUND");
+    // Who signs out is signed out everywhere, and the token goes with it.
+    let out = site.as_member(&plain, Method::POST, "/api/credits/sign-out");
+    assert_eq!(out.send().await.expect(200).json()["revokedStepUpTokens"], 1);
+    retire(token).await.refused(401, "CREDENTIAL_REVOKED");
+    balance(&site, &signed_in)
+        .await
+        .refused(401, "CREDENTIAL_REVOKED");
+    browser.open("/identity").await.expect(303);
 }
 
 async fn what_is_chosen_badly_is_refused(store: Store) {
