@@ -176,7 +176,17 @@ impl AppError {
                 let message = "the connection to the processor was changed meanwhile; try again";
                 Self::new(ErrorCode::ServiceUnavailable, message).retry_after(1)
             }
-            Rejection::UnknownHold
+            Rejection::PaidCallConflict => Self::new(
+                ErrorCode::RequestIdConflict,
+                "this request id or this payment stands for another request",
+            ),
+            Rejection::PayerCapReached { .. } => {
+                let message = "this wallet has as much open as it may: wait for its running calls to end";
+                Self::new(ErrorCode::RateLimited, message).retry_after(1)
+            }
+            Rejection::UnknownPaidCall
+            | Rejection::PaidCallNotOpen(_)
+            | Rejection::UnknownHold
             | Rejection::HoldNotOpen(_)
             | Rejection::Mismatch(_)
             | Rejection::NotLoaded(_) => Self::internal(rejection),

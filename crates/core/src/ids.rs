@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::time::{Day, Timestamp};
+use crate::x402::Address;
 
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -92,8 +93,35 @@ uuid_id!(
     /// A day of a provider whose metered and billed cost differ.
     DriftId
 );
+uuid_id!(
+    /// A request that is paid for by the call: random, chosen by the caller or by us. Who knows it may fetch the answer.
+    RequestId
+);
+uuid_id!(
+    /// The receipt of a paid call.
+    ReceiptId
+);
+
+impl ReceiptId {
+    /// The receipt of the request; the request cannot be told from it.
+    pub fn of(request: RequestId) -> Self {
+        Self(derive_v8(&[b"receipt", request.0.as_bytes()]))
+    }
+}
+
+impl From<Address> for ExternalUserId {
+    /// A wallet as the owner of its account.
+    fn from(address: Address) -> Self {
+        Self(address.to_string().into())
+    }
+}
 
 impl TenantId {
+    /// The house tenant whose books have the calls that wallets pay for in `asset` on `network`.
+    pub fn house(network: &str, asset: Address) -> Self {
+        Self(derive_v8(&[b"house", network.as_bytes(), &asset.0]))
+    }
+
     /// The distribution bucket, 0..=255: a stable hash of the id, first column of every key.
     pub fn bucket(self) -> i16 {
         let digest = Sha256::digest(self.0.as_bytes());

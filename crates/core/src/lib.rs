@@ -17,3 +17,4 @@ pub mod time;
 pub mod topup;
 pub mod usage;
 pub mod webhook;
+pub mod x402;

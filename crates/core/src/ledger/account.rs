@@ -89,6 +89,8 @@ coded_enum! {
         OperatorLoss = 8 "operator_loss",
         /// Clearing with the tenant: margin that was paid out, or is on its way.
         Payouts = 9 "payouts",
+        /// One wallet that pays for its calls by itself: what it has authorised for open calls, and what it has paid.
+        Payer = 10 "payer",
     }
 }
 
@@ -154,14 +156,14 @@ impl Payer {
     }
 }
 
-/// Names one account: its tenant, its kind, and for [`AccountKind::EndUser`] whose it is.
+/// Names one account: its tenant, its kind, and for [`AccountKind::EndUser`] and [`AccountKind::Payer`] whose it is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccountKey {
     /// The workspace.
     pub tenant: TenantId,
     /// What it is for.
     pub kind: AccountKind,
-    /// The end user, for [`AccountKind::EndUser`] only.
+    /// The end user, or the wallet's address.
     pub owner: Option<ExternalUserId>,
 }
 

@@ -18,7 +18,10 @@ use super::policy::EndUser;
 use super::rejection::Rejection;
 use super::token::EndUserToken;
 use super::transfer::{Cause, Transfer};
-use super::{apply_call, apply_dispute, apply_drift, apply_payout, apply_refund, apply_topup, apply_user};
+use super::{
+    apply_call, apply_dispute, apply_drift, apply_paid_call, apply_payout, apply_refund, apply_topup,
+    apply_user,
+};
 use crate::ids::{CallId, EventId, ExternalUserId, TokenId, TransferId, audit_id};
 use crate::money::Micros;
 
@@ -63,6 +66,13 @@ pub fn apply(books: &mut Books, command: &Command) -> Result<Outcome, Rejection>
             Action::ReportPayout(report) => apply_payout::report(&mut step, report),
             Action::CancelPayout(payout) => apply_payout::cancel(&mut step, *payout),
             Action::ChangePayouts(change) => apply_payout::change(&mut step, change),
+            Action::ClaimPaidCall(new) => apply_paid_call::claim(&mut step, new),
+            Action::DispatchPaidCall(call) => apply_paid_call::dispatch(&mut step, call),
+            Action::FinishPaidCall(finish) => apply_paid_call::finish(&mut step, finish),
+            Action::FailPaidCall(fail) => apply_paid_call::fail(&mut step, fail),
+            Action::AbandonPaidCall(call) => apply_paid_call::abandon(&mut step, call),
+            Action::LeaseSettlement(lease) => apply_paid_call::lease(&mut step, lease),
+            Action::ReportSettlement(report) => apply_paid_call::report(&mut step, report),
         }?;
         step.write_note(&outcome)?;
         Ok(outcome)
@@ -150,6 +160,7 @@ impl Step<'_> {
                 | Outcome::Retired { already: true, .. }
                 | Outcome::Payout { changed: false, .. }
                 | Outcome::PayoutSettings { changed: false, .. }
+                | Outcome::PaidCall { changed: false, .. }
         ) {
             return Ok(());
         }

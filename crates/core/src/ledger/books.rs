@@ -65,7 +65,8 @@ impl LowBalance {
             | AccountKind::Fees
             | AccountKind::Receivable
             | AccountKind::OperatorLoss
-            | AccountKind::Payouts => None,
+            | AccountKind::Payouts
+            | AccountKind::Payer => None,
         }
     }
 }

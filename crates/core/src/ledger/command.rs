@@ -9,6 +9,9 @@ use super::account::{Balance, Payer, coded_enum};
 use super::audit_log::AuditLine;
 use super::drift::{DriftEvidence, DriftFigures, DriftThreshold};
 use super::hold::{CallRef, CallSubject, ClaimKey, LoopKey};
+use super::paid_call::{
+    FailPaidCall, FinishPaidCall, LeaseSettlement, NewPaidCall, PaidCall, PaidCallRef, SettlementReport,
+};
 use super::payout::{NewPayout, Payout, PayoutChange, PayoutReport, PayoutSettings};
 use super::topup::{AutoTopup, Topup};
 pub use super::topup_command::{
@@ -144,6 +147,20 @@ pub enum Action {
     CancelPayout(PayoutId),
     /// Where the workspace is paid out to.
     ChangePayouts(PayoutChange),
+    /// A verified payment is bound to a request.
+    ClaimPaidCall(Box<NewPaidCall>),
+    /// A paid call is about to be sent to the provider.
+    DispatchPaidCall(PaidCallRef),
+    /// A paid call was carried out: its answer is stored, and the settlement begins.
+    FinishPaidCall(Box<FinishPaidCall>),
+    /// A paid call failed: nothing is settled.
+    FailPaidCall(FailPaidCall),
+    /// The sweeper found a paid call without an answer: gone when nothing was sent, failed otherwise.
+    AbandonPaidCall(PaidCallRef),
+    /// Somebody goes on with a settlement.
+    LeaseSettlement(LeaseSettlement),
+    /// Somebody told what became of a settlement.
+    ReportSettlement(SettlementReport),
 }
 
 coded_enum! {
@@ -417,6 +434,13 @@ pub enum Outcome {
         /// Where to.
         settings: Box<PayoutSettings>,
         /// Whether this changed anything.
+        changed: bool,
+    },
+    /// The paid call as it is now.
+    PaidCall {
+        /// The call.
+        call: Box<PaidCall>,
+        /// Whether this changed anything; not when the request was claimed by the same payment before.
         changed: bool,
     },
 }

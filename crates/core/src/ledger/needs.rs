@@ -128,6 +128,13 @@ impl Command {
             Action::ReportPayout(report) => needs.payout(self.tenant, report.payout),
             Action::CancelPayout(payout) => needs.payout(self.tenant, *payout),
             Action::ChangePayouts(_) => needs.payout_settings.push(self.tenant),
+            Action::ClaimPaidCall(_)
+            | Action::DispatchPaidCall(_)
+            | Action::FinishPaidCall(_)
+            | Action::FailPaidCall(_)
+            | Action::AbandonPaidCall(_)
+            | Action::LeaseSettlement(_)
+            | Action::ReportSettlement(_) => {}
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::account::TenantStatus;
 use super::hold::HoldState;
+use super::paid_call::PaidCallState;
 use super::policy::OpenItems;
 use crate::money::Micros;
 use crate::time::Timestamp;
@@ -152,6 +153,23 @@ pub enum Rejection {
     /// The connection to the processor was ended meanwhile.
     #[error("the connection to the processor was changed meanwhile")]
     ConnectionChanged,
+    /// The request id stands for another request, or the payment for one under another id.
+    #[error("the request id or the payment stands for another request")]
+    PaidCallConflict,
+    /// The wallet has as much open as it may.
+    #[error("{open} in {calls} calls is open already")]
+    PayerCapReached {
+        /// Sum of what open calls authorise.
+        open: Micros,
+        /// How many.
+        calls: i64,
+    },
+    /// No such paid call.
+    #[error("unknown paid call")]
+    UnknownPaidCall,
+    /// The paid call is past the state in which the command makes sense, or somebody else goes on with it.
+    #[error("the paid call is {0}")]
+    PaidCallNotOpen(PaidCallState),
     /// The command contradicts the hold it names.
     #[error("the command does not fit its hold: {0}")]
     Mismatch(&'static str),

@@ -1,0 +1,317 @@
+//! A call that a wallet pays for by itself: claimed, carried out, settled once.
+//!
+//! ```text
+//! claimed → dispatched → settling → settled
+//!    ↓          ↓        ↕     ↓
+//!  (gone)     failed  refused → failed
+//! ```
+//! A row appears when a verified payment is claimed for a request id. The answer is stored before anything is settled,
+//! and from then on the provider is never asked again: what is left is to settle, or to learn that it was settled.
+//! Nothing is written for a request that was not paid.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::account::{AccountKey, AccountKind, coded_enum};
+use super::command::{Drift, StoredOutcome};
+use super::hold::ClaimKey;
+use crate::ids::{RequestId, TenantId};
+use crate::money::Micros;
+use crate::pricing::Charge;
+use crate::time::Timestamp;
+use crate::usage::Usage;
+use crate::x402::Address;
+
+/// The scope of the claims that keep one payment from paying for two requests.
+pub const PAYMENT_SCOPE: &str = "x402";
+
+coded_enum! {
+    /// What can be called and paid for by the call (specification 4.1 to 4.3).
+    Operation {
+        /// `POST /vendor/chat`.
+        Chat = 0 "chat",
+        /// `POST /vendor/fim`.
+        Fim = 1 "fim",
+        /// `POST /vendor/list-models`.
+        ListModels = 2 "list-models",
+    }
+}
+
+coded_enum! {
+    /// In which protocol the payment came; both are settled the same way.
+    PaidBy {
+        /// x402 version 2.
+        X402 = 0 "x402",
+        /// The machine payments protocol.
+        Mpp = 1 "mpp",
+    }
+}
+
+coded_enum! {
+    /// How far a paid call is.
+    PaidCallState {
+        /// The payment is bound to the request; nothing was sent to the provider.
+        Claimed = 0 "claimed",
+        /// The request is about to be sent, or was.
+        Dispatched = 1 "dispatched",
+        /// The answer is stored; the settlement was asked for, or is about to be, and its outcome is not known.
+        Settling = 2 "settling",
+        /// The settlement was refused, and nothing moved: it can be tried again until the payment's deadline.
+        Refused = 3 "refused",
+        /// Paid.
+        Settled = 4 "settled",
+        /// Over without a payment.
+        Failed = 5 "failed",
+    }
+}
+
+impl PaidCallState {
+    /// Whether something can still happen to it.
+    pub const fn is_open(self) -> bool {
+        matches!(
+            self,
+            Self::Claimed | Self::Dispatched | Self::Settling | Self::Refused
+        )
+    }
+}
+
+/// What pays for a call, as it is bound to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Payment {
+    /// In which protocol it came.
+    pub by: PaidBy,
+    /// [`crate::x402::Authorization::key`].
+    pub key: Arc<str>,
+    /// Who pays.
+    pub payer: Address,
+    /// CAIP-2.
+    pub network: Arc<str>,
+    /// The token's contract, as configured.
+    pub asset: Arc<str>,
+    /// Who receives it, as configured.
+    pub pay_to: Arc<str>,
+    /// What was authorised: the amount of `exact`, the most of `upto`.
+    pub max: Micros,
+    /// From then on it cannot be settled.
+    pub valid_before: Timestamp,
+    /// What a facilitator needs to settle it, as JSON; gone when the call is over.
+    pub signed: Option<Arc<str>>,
+}
+
+/// What a paid call is, and what it can cost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PaidSubject {
+    /// What was called.
+    pub operation: Operation,
+    /// SHA-256 of the body's raw bytes, hexadecimal.
+    pub body_hash: Arc<str>,
+    /// Provider id; none where nobody is asked.
+    pub provider: Option<Arc<str>>,
+    /// The provider's name of the model.
+    pub model: Option<Arc<str>>,
+    /// The price it is metered by, as JSON.
+    pub price: Arc<str>,
+    /// What it can cost at the provider at most.
+    pub base: Micros,
+}
+
+/// Proof that a call was paid.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Settlement {
+    /// What was paid.
+    pub amount: Micros,
+    /// The transaction's hash, empty when nothing was due.
+    pub transaction: Arc<str>,
+    /// The facilitator's answer as the caller gets it, JSON.
+    pub response: Arc<str>,
+    /// When it was learnt.
+    pub at: Timestamp,
+}
+
+/// A call that a wallet pays for by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PaidCall {
+    /// The caller's or our id of the request; also the id under which its answer is stored.
+    pub id: RequestId,
+    /// What it is.
+    pub subject: PaidSubject,
+    /// What pays for it.
+    pub payment: Payment,
+    /// How far it is.
+    pub state: PaidCallState,
+    /// The process that works on it.
+    pub instance: Uuid,
+    /// From then on any process may go on with it, or end it.
+    pub due_at: Timestamp,
+    /// Since when the request may have been sent.
+    pub dispatched_at: Option<Timestamp>,
+    /// What is to be settled; `effective ≤ payment.max`. Known with the answer.
+    pub charge: Option<Charge>,
+    /// What the provider reported.
+    pub usage: Option<Usage>,
+    /// How often a settlement was tried.
+    pub tries: u32,
+    /// The last refusal, as the caller gets it, JSON.
+    pub refusal: Option<Arc<str>>,
+    /// The proof.
+    pub settlement: Option<Settlement>,
+    /// Why it failed: a public code, or the facilitator's reason.
+    pub failure: Option<Arc<str>>,
+    /// What the provider bills that nobody paid for.
+    pub loss: Micros,
+    /// When it was claimed.
+    pub created_at: Timestamp,
+    /// When it was settled or failed.
+    pub ended_at: Option<Timestamp>,
+}
+
+impl PaidCall {
+    /// Names this call.
+    pub fn reference(&self) -> PaidCallRef {
+        PaidCallRef {
+            id: self.id,
+            payer: self.payment.payer,
+            key: self.payment.key.clone(),
+        }
+    }
+
+    /// The wallet's account in the house tenant: `held` is what its open calls authorise, `posted` minus what it paid.
+    pub fn account(tenant: TenantId, payer: Address) -> AccountKey {
+        AccountKey {
+            tenant,
+            kind: AccountKind::Payer,
+            owner: Some(payer.into()),
+        }
+    }
+
+    /// The claim that keeps a payment from paying for two requests.
+    pub fn claim(tenant: TenantId, payment_key: &Arc<str>) -> ClaimKey {
+        ClaimKey {
+            tenant,
+            scope: PAYMENT_SCOPE.into(),
+            key: payment_key.clone(),
+        }
+    }
+}
+
+/// Names a paid call and the rows that belong to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PaidCallRef {
+    /// The request.
+    pub id: RequestId,
+    /// Who pays.
+    pub payer: Address,
+    /// [`Payment::key`].
+    pub key: Arc<str>,
+}
+
+/// How much of one wallet may be open at once: verification locks no money.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PayerCap {
+    /// Sum of what open calls authorise.
+    pub amount: Micros,
+    /// How many.
+    pub calls: i64,
+}
+
+/// A verified payment is bound to a request.
+#[derive(Clone, Debug)]
+pub struct NewPaidCall {
+    /// The request.
+    pub id: RequestId,
+    /// What it is.
+    pub subject: PaidSubject,
+    /// What pays for it.
+    pub payment: Payment,
+    /// The process that works on it.
+    pub instance: Uuid,
+    /// When another one may end it.
+    pub due_at: Timestamp,
+    /// What the wallet may have open, this one included.
+    pub cap: PayerCap,
+}
+
+/// A paid call was carried out.
+#[derive(Clone, Debug)]
+pub struct FinishPaidCall {
+    /// Which.
+    pub call: PaidCallRef,
+    /// What is to be settled.
+    pub charge: Charge,
+    /// What the provider reported.
+    pub usage: Option<Usage>,
+    /// Difference between metering and the report.
+    pub drift: Option<Drift>,
+    /// The answer.
+    pub outcome: StoredOutcome,
+    /// When another process may go on with the settlement.
+    pub due_at: Timestamp,
+}
+
+/// A paid call ends without an answer: nothing is settled.
+#[derive(Clone, Debug)]
+pub struct FailPaidCall {
+    /// Which.
+    pub call: PaidCallRef,
+    /// A public error code.
+    pub failure: Arc<str>,
+    /// Work of the provider that nobody pays for.
+    pub drift: Option<Drift>,
+}
+
+/// Somebody goes on with a settlement: after a refusal, or because nobody did until [`PaidCall::due_at`].
+#[derive(Clone, Debug)]
+pub struct LeaseSettlement {
+    /// Which.
+    pub call: PaidCallRef,
+    /// The process that goes on.
+    pub instance: Uuid,
+    /// When another one may.
+    pub due_at: Timestamp,
+    /// [`PaidCall::tries`] as it was read: of two that go on one wins.
+    pub tries: u32,
+}
+
+/// What became of a settlement.
+#[derive(Clone, Debug)]
+pub struct SettlementReport {
+    /// Which call.
+    pub call: PaidCallRef,
+    /// What.
+    pub progress: SettlementProgress,
+}
+
+/// How a settlement went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettlementProgress {
+    /// It was settled; also when that was learnt from the chain.
+    Settled {
+        /// What moved.
+        amount: Micros,
+        /// The transaction's hash.
+        transaction: Arc<str>,
+        /// As the caller gets it, JSON.
+        response: Arc<str>,
+    },
+    /// It was refused, and the chain says that nothing moved.
+    Refused {
+        /// As the caller gets it, JSON.
+        response: Arc<str>,
+    },
+    /// Nobody knows; asked again from then on.
+    Unknown {
+        /// When.
+        due_at: Timestamp,
+    },
+    /// It will never be settled: withdrawn by the payer, or past its deadline.
+    Void {
+        /// Why.
+        reason: Arc<str>,
+    },
+}
