@@ -189,3 +189,8 @@ pub fn from_header<T: serde::de::DeserializeOwned>(value: &str) -> Result<T, Mal
         .map_err(|_invalid| Malformed::new("no base64"))?;
     serde_json::from_slice(&json).map_err(|error| Malformed::new(format!("no such message: {error}")))
 }
+
+/// A message that is JSON already, as the value of a header.
+pub fn encode(json: &[u8]) -> String {
+    base64::engine::general_purpose::STANDARD.encode(json)
+}
