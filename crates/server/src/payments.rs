@@ -24,6 +24,9 @@ use crate::service::{SetupError, is_loopback};
 /// Who is paid where nobody is.
 const NOBODY: &str = "0x000000000000000000000000000000000000dEaD";
 
+/// Who settles where nobody does.
+const SIMULATED_FACILITATOR: &str = "0x00000000000000000000000000000000C0FFEE00";
+
 /// Who settles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -118,13 +121,15 @@ pub(crate) fn facilitator(
             let settings = SimulatedSettings {
                 network: section.network.clone(),
                 asset: address(&section.asset)?,
-                asset_name: section.asset_name.clone(),
-                asset_version: section.asset_version.clone(),
+                name: section.asset_name.clone(),
+                version: section.asset_version.clone(),
                 pay_to: address(pay_to(section))?,
+                facilitator: address(SIMULATED_FACILITATOR)?,
                 balance: u64::try_from(section.simulated_balance_usd.get()).unwrap_or_default(),
             };
             let clock = environment.clone();
-            let simulated = SimulatedFacilitator::new(settings, Arc::new(move || clock.now()));
+            let simulated = SimulatedFacilitator::new(settings, Arc::new(move || clock.now()))
+                .map_err(|error| ConfigError(format!("payments: {error}")))?;
             Ok(Some(Arc::new(simulated)))
         }
         PaymentsMode::Facilitator => {
