@@ -212,8 +212,15 @@ async fn measure(rig: &mut Rig, options: &Options, callers: usize, table: &mut T
     }
     let mid = |figures: &[Figures], pick: fn(&Figures) -> f64| median(figures.iter().map(pick));
     let floor = mid(&all[0], |one| one.rate);
-    for (name, figures) in ["floor", "402 to an unpaid request", "paid call"].iter().zip(&all) {
-        let pids = if *name == "floor" { &rig.floor.pids } else { &rig.vendor.pids };
+    for (name, figures) in ["floor", "402 to an unpaid request", "paid call"]
+        .iter()
+        .zip(&all)
+    {
+        let pids = if *name == "floor" {
+            &rig.floor.pids
+        } else {
+            &rig.vendor.pids
+        };
         let rate = mid(figures, |one| one.rate);
         table.row(&[
             (*name).to_owned(),

@@ -1,7 +1,6 @@
 //! Who settles the calls that wallets pay for by themselves, from the configuration.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::Deserialize;
 use turnpike_app::paid_calls::{Assortment, PaidCallDesk, PaidCallSettings};
@@ -12,10 +11,8 @@ use turnpike_core::ledger::paid_call::PayerCap;
 use turnpike_core::money::Micros;
 use turnpike_core::pricing::{EffectiveMarkup, MAX_MARKUP_BPS};
 use turnpike_core::x402::{Address, Scheme};
-use turnpike_upstream::payments::{
-    ChainFacilitator, ChainSettings, FacilitatorSettings, SimulatedFacilitator, SimulatedSettings,
-};
-use turnpike_upstream::{Facilitator, Secret};
+use turnpike_upstream::Facilitator;
+use turnpike_upstream::payments::{SimulatedFacilitator, SimulatedSettings};
 
 use crate::clock::SystemEnvironment;
 use crate::config::{Config, ConfigError, SecretSource};
@@ -132,22 +129,7 @@ pub(crate) fn facilitator(
                 .map_err(|error| ConfigError(format!("payments: {error}")))?;
             Ok(Some(Arc::new(simulated)))
         }
-        PaymentsMode::Facilitator => {
-            let settings = FacilitatorSettings {
-                url: section.facilitator_url.clone(),
-                key: section.facilitator_key.read()?.map(Secret::from),
-                verify_timeout: Duration::from_secs(section.verify_timeout_secs),
-                settle_timeout: Duration::from_secs(section.settle_timeout_secs),
-            };
-            let chain = ChainSettings {
-                rpc_url: section.rpc_url.clone(),
-                token: address(&section.asset)?,
-                pay_to: address(&section.pay_to)?,
-            };
-            let built = ChainFacilitator::new(&settings, &chain);
-            let facilitator = built.map_err(|error| SetupError::Other(format!("payments: {error}")))?;
-            Ok(Some(Arc::new(facilitator)))
-        }
+        PaymentsMode::Facilitator => Err(SetupError::Other("payments: facilitators come next".to_owned())),
     }
 }
 
