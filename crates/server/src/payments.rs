@@ -1,7 +1,6 @@
 //! Who settles the calls that wallets pay for by themselves, from the configuration.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::Deserialize;
 use turnpike_app::paid_calls::{Assortment, PaidCallDesk, PaidCallSettings};
@@ -12,10 +11,8 @@ use turnpike_core::ledger::paid_call::PayerCap;
 use turnpike_core::money::Micros;
 use turnpike_core::pricing::{EffectiveMarkup, MAX_MARKUP_BPS};
 use turnpike_core::x402::{Address, Scheme};
-use turnpike_upstream::payments::{
-    ChainFacilitator, ChainSettings, FacilitatorSettings, SimulatedFacilitator, SimulatedSettings,
-};
-use turnpike_upstream::{Facilitator, Secret};
+use turnpike_upstream::Facilitator;
+use turnpike_upstream::payments::{SimulatedFacilitator, SimulatedSettings};
 
 use crate::clock::SystemEnvironment;
 use crate::config::{Config, ConfigError, SecretSource};
@@ -23,6 +20,9 @@ use crate::service::{SetupError, is_loopback};
 
 /// Who is paid where nobody is.
 const NOBODY: &str = "0x000000000000000000000000000000000000dEaD";
+
+/// Who settles where nobody does.
+const SIMULATED_FACILITATOR: &str = "0x00000000000000000000000000000000C0FFEE00";
 
 /// Who settles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -118,31 +118,18 @@ pub(crate) fn facilitator(
             let settings = SimulatedSettings {
                 network: section.network.clone(),
                 asset: address(&section.asset)?,
-                asset_name: section.asset_name.clone(),
-                asset_version: section.asset_version.clone(),
+                name: section.asset_name.clone(),
+                version: section.asset_version.clone(),
                 pay_to: address(pay_to(section))?,
+                facilitator: address(SIMULATED_FACILITATOR)?,
                 balance: u64::try_from(section.simulated_balance_usd.get()).unwrap_or_default(),
             };
             let clock = environment.clone();
-            let simulated = SimulatedFacilitator::new(settings, Arc::new(move || clock.now()));
+            let simulated = SimulatedFacilitator::new(settings, Arc::new(move || clock.now()))
+                .map_err(|error| ConfigError(format!("payments: {error}")))?;
             Ok(Some(Arc::new(simulated)))
         }
-        PaymentsMode::Facilitator => {
-            let settings = FacilitatorSettings {
-                url: section.facilitator_url.clone(),
-                key: section.facilitator_key.read()?.map(Secret::from),
-                verify_timeout: Duration::from_secs(section.verify_timeout_secs),
-                settle_timeout: Duration::from_secs(section.settle_timeout_secs),
-            };
-            let chain = ChainSettings {
-                rpc_url: section.rpc_url.clone(),
-                token: address(&section.asset)?,
-                pay_to: address(&section.pay_to)?,
-            };
-            let built = ChainFacilitator::new(&settings, &chain);
-            let facilitator = built.map_err(|error| SetupError::Other(format!("payments: {error}")))?;
-            Ok(Some(Arc::new(facilitator)))
-        }
+        PaymentsMode::Facilitator => Err(SetupError::Other("payments: facilitators come next".to_owned())),
     }
 }
 

@@ -210,7 +210,7 @@ impl PaidCallSettings {
         source.is_none_or(|source| source.eq_ignore_ascii_case(&did))
     }
 
-    fn as_x402(&self, payload: &Map<String, Value>) -> PaymentPayload {
+    pub(super) fn as_x402(&self, payload: &Map<String, Value>) -> PaymentPayload {
         let mut authorization = payload.clone();
         authorization.shift_remove("type");
         let signature = authorization.shift_remove("signature").unwrap_or_default();

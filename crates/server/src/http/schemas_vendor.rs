@@ -223,7 +223,7 @@ impl IntoResponses for PaidResponses {
         let header = |description: &str| {
             HeaderBuilder::new()
                 .description(Some(description))
-                .schema(text())
+                .schema(Some(text()))
                 .build()
         };
         let content = |schema: &str| {
