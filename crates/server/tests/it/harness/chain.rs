@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use turnpike_core::x402::evm::PERMIT2;
 use turnpike_core::x402::{Address, Authorization, Scheme};
 
-use super::facilitator::{ASSET, PAY_TO, keccak};
+use super::facilitator::{ASSET, OURS, PAY_TO, keccak};
 use super::people::seconds;
 
 /// Unix seconds of block 0.
@@ -111,7 +111,7 @@ impl Chain {
             "eth_chainId" => json!("0x14a34"),
             "eth_blockNumber" => json!(quantity(self.newest())),
             "eth_getBlockByNumber" => self.block(&params[0]),
-            "eth_call" => self.call(&params[0]),
+            "eth_call" => self.call(&params[0], self.height(&params[1])),
             "eth_getLogs" => self.logs(&params[0]),
             "eth_getTransactionReceipt" => self.receipt(&params[0]),
             "eth_getTransactionByHash" => self.transaction(&params[0]),
@@ -139,13 +139,15 @@ impl Chain {
         })
     }
 
-    fn call(&self, call: &Value) -> Value {
+    fn call(&self, call: &Value, height: i64) -> Value {
         let data = call["data"].as_str().or(call["input"].as_str()).unwrap();
         let (selector, words) = data.strip_prefix("0x").unwrap().split_at(8);
         let (who, which) = words.split_at(64);
         let used = |scheme: Scheme| {
             let all = self.transactions();
-            let mine = move |used: &Transaction| used.scheme == scheme && word(&used.payer.0) == who;
+            let mine = move |used: &Transaction| {
+                used.scheme == scheme && word(&used.payer.0) == who && used.block <= height
+            };
             all.into_iter().filter(mine).collect::<Vec<_>>()
         };
         match selector {
@@ -205,7 +207,7 @@ impl Chain {
             // A selector and words, the nonce among them, as both contracts have it.
             let input = format!("0xe3ee160e{}{}{}", word(&used.payer.0), word(&amount), word(&used.nonce));
             json!({
-                "hash": used.hash, "input": input, "value": "0x0",
+                "hash": used.hash, "input": input, "value": "0x0", "from": OURS, "to": ASSET,
                 "blockNumber": quantity(used.block), "blockHash": number_of(used.block),
             })
         })

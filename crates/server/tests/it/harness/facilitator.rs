@@ -27,7 +27,7 @@ pub const ASSET: &str = "0x036CbD53842c5426634e7929541eC2318f3dCF7e";
 /// Who is paid.
 pub const PAY_TO: &str = "0x15d34aaf54267db7d7c367839aaf71a00a2c6a65";
 /// Who settles.
-const OURS: &str = "0xf39fd6e51aad88f6f4ce6ab8827279cfffb92266";
+pub const OURS: &str = "0xf39fd6e51aad88f6f4ce6ab8827279cfffb92266";
 /// What every wallet has at first, in base units.
 pub const BALANCE: u64 = 10_000_000;
 
