@@ -1,6 +1,7 @@
 //! Who settles the calls that wallets pay for by themselves, from the configuration.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize;
 use turnpike_app::paid_calls::{Assortment, PaidCallDesk, PaidCallSettings};
@@ -11,8 +12,10 @@ use turnpike_core::ledger::paid_call::PayerCap;
 use turnpike_core::money::Micros;
 use turnpike_core::pricing::{EffectiveMarkup, MAX_MARKUP_BPS};
 use turnpike_core::x402::{Address, Scheme};
-use turnpike_upstream::Facilitator;
-use turnpike_upstream::payments::{SimulatedFacilitator, SimulatedSettings};
+use turnpike_upstream::payments::{
+    ChainReader, ChainSettings, FacilitatorSettings, HttpFacilitator, SimulatedFacilitator, SimulatedSettings,
+};
+use turnpike_upstream::{Facilitator, Secret};
 
 use crate::clock::SystemEnvironment;
 use crate::config::{Config, ConfigError, SecretSource};
@@ -129,7 +132,19 @@ pub(crate) fn facilitator(
                 .map_err(|error| ConfigError(format!("payments: {error}")))?;
             Ok(Some(Arc::new(simulated)))
         }
-        PaymentsMode::Facilitator => Err(SetupError::Other("payments: facilitators come next".to_owned())),
+        PaymentsMode::Facilitator => {
+            let unusable = |error| SetupError::Other(format!("payments: {error}"));
+            let rpc_url = Secret::from(section.rpc_url.clone());
+            let chain = ChainReader::new(&ChainSettings::new(rpc_url, section.network.as_str()));
+            let settings = FacilitatorSettings {
+                api_key: section.facilitator_key.read()?.map(Secret::from),
+                verify_timeout: Duration::from_secs(section.verify_timeout_secs),
+                settle_timeout: Duration::from_secs(section.settle_timeout_secs),
+                ..FacilitatorSettings::new(section.facilitator_url.as_str())
+            };
+            let facilitator = HttpFacilitator::new(&settings, chain.map_err(unusable)?);
+            Ok(Some(Arc::new(facilitator.map_err(unusable)?)))
+        }
     }
 }
 
