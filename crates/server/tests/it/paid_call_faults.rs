@@ -374,7 +374,7 @@ async fn a_payment_that_was_withdrawn_ends_the_call(store: Store) {
 }
 
 async fn a_provider_that_fails_is_not_paid_for(store: Store) {
-    let stall = Stall::new(store).await;
+    let stall = Stall::of(store, |setup| setup.provider("total_timeout_secs", 2)).await;
     let wallet = Wallet::new();
     let cases: [(Vec<Step>, u16, &str, bool); 4] = [
         (vec![answer(500, &[], b"{}")], 502, "UPSTREAM_ERROR", false),

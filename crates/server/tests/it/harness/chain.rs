@@ -3,7 +3,7 @@
 //! A block every two seconds. A transaction stands in the newest block, and every block is final.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use serde_json::{Value, json};
 use turnpike_core::x402::evm::PERMIT2;
@@ -39,7 +39,6 @@ pub struct Transaction {
 pub struct Chain {
     ahead: AtomicI64,
     transactions: Mutex<Vec<Transaction>>,
-    asked: AtomicUsize,
 }
 
 fn word(bytes: &[u8]) -> String {
@@ -73,11 +72,6 @@ impl Chain {
         self.ahead.fetch_add(seconds, Ordering::SeqCst);
     }
 
-    /// How many questions it was asked.
-    pub fn asked(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
-    }
-
     fn newest(&self) -> i64 {
         (self.now() - GENESIS) / SECONDS_PER_BLOCK
     }
@@ -104,7 +98,6 @@ impl Chain {
         if let Some(questions) = question.as_array() {
             return questions.iter().map(|question| self.answer(question)).collect();
         }
-        self.asked.fetch_add(1, Ordering::SeqCst);
         let params = &question["params"];
         let method = question["method"].as_str().unwrap();
         let result = match method {

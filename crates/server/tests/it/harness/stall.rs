@@ -60,7 +60,7 @@ impl Setup {
             .set("payments.verify_timeout_secs", 2)
             .set("payments.settle_timeout_secs", 5)
             .set("calls.hold_slack_secs", 1)
-            .provider("total_timeout_secs", 2)
+            .provider("total_timeout_secs", 20)
     }
 }
 
