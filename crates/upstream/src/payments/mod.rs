@@ -20,8 +20,6 @@ mod paying;
 mod rig_tests;
 mod simulated;
 #[cfg(test)]
-mod simulated_tests;
-#[cfg(test)]
 mod stand_in;
 
 use std::fmt;
