@@ -350,6 +350,17 @@ impl PaidCallDesk {
         }))
     }
 
+    /// That a payment stands for no other request than this, as far as is known now; the claim decides.
+    async fn is_unclaimed(&self, id: RequestId, key: &str) -> Result<(), AppError> {
+        let parts = &self.parts;
+        let claimed = parts.engine.store.find_claimed_payment(parts.house, key).await?;
+        if claimed.is_some_and(|other| other != id) {
+            let message = "this payment stands for another request";
+            return Err(AppError::new(ErrorCode::RequestIdConflict, message));
+        }
+        Ok(())
+    }
+
     async fn verify_and_claim(
         &self,
         id: RequestId,
@@ -359,22 +370,15 @@ impl PaidCallDesk {
     ) -> Result<PaidReply, AppError> {
         let parts = &self.parts;
         let key = payment.authorization.key();
-        let store = &parts.engine.store;
-        if let Some(other) = store.find_claimed_payment(parts.house, &key).await?
-            && other != id
-        {
-            return Err(AppError::new(
-                ErrorCode::RequestIdConflict,
-                "this payment stands for another request",
-            ));
-        }
+        self.is_unclaimed(id, &key).await?;
         let verdict = parts.facilitator.verify(&payment.signed).await;
         fail::fail_point!("paid-after-verify");
-        if verdict != Verdict::Valid
-            && let Some(call) = self.find(id).await?
-        {
-            // Claimed by the same request meanwhile, perhaps settled: what was said of the payment is about that.
-            return self.known(call, &prepared, &request).await;
+        if verdict != Verdict::Valid {
+            // Claimed meanwhile, perhaps settled: what was said of the payment is about that.
+            if let Some(call) = self.find(id).await? {
+                return self.known(call, &prepared, &request).await;
+            }
+            self.is_unclaimed(id, &key).await?;
         }
         match verdict {
             Verdict::Valid => {}
@@ -528,7 +532,8 @@ impl PaidCallDesk {
     async fn stored_body(&self, tenant: TenantId, id: RequestId) -> Result<Option<Bytes>, AppError> {
         let store = &self.parts.engine.store;
         let outcome = store.find_outcome(tenant, work::call_id(id)).await?;
-        Ok(outcome.and_then(|outcome| outcome.body))
+        let kept = outcome.filter(|outcome| outcome.expires_at > self.now());
+        Ok(kept.and_then(|outcome| outcome.body))
     }
 }
 

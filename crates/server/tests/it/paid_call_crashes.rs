@@ -93,7 +93,10 @@ async fn a_crash_after_the_answer_is_settled_once(store: Store) {
             assert_eq!(stall.upstream.count(), sent, "{point}: never sent again");
             let made = stall.facilitator.paid();
             assert_eq!(made.len(), prices.len(), "{point}");
-            assert_eq!((response.success, response.transaction), (true, made.last().unwrap().hash.clone()));
+            assert_eq!(
+                (response.success, response.transaction),
+                (true, made.last().unwrap().hash.clone())
+            );
             let again = ask.id(&offer.id).send(&stall.client).await.expect(200);
             assert_eq!(again.body, reply.body);
             assert_eq!(stall.receipt(&again).await["status"], "settled");
@@ -110,7 +113,9 @@ async fn a_crash_of_the_settlement_of_a_recovery_is_settled_once(store: Store) {
     for point in ["paid-before-settle", "paid-after-settle", "paid-after-report"] {
         // The recovery itself dies.
         stall.leases_end().await;
-        stall.restart(&[("TURNPIKE_FAILPOINT".to_owned(), point.to_owned())]).await;
+        stall
+            .restart(&[("TURNPIKE_FAILPOINT".to_owned(), point.to_owned())])
+            .await;
         died_at(stall.site.service.as_mut().unwrap(), point).await;
     }
     stall.leases_end().await;
@@ -164,7 +169,10 @@ async fn two_share_a_payment() {
     for reply in calls.join_all().await {
         assert!(matches!(reply.status, 200 | 202), "{}", reply.text());
     }
-    let bodies = [ends_at(&clients[0], &paid).await, ends_at(&clients[1], &paid).await];
+    let bodies = [
+        ends_at(&clients[0], &paid).await,
+        ends_at(&clients[1], &paid).await,
+    ];
     assert_eq!(bodies[0].body, bodies[1].body);
     assert_eq!(stall.facilitator.count("/settle"), 1);
     stall.agree(1, &[FLASH]).await;

@@ -40,7 +40,12 @@ fn offers(document: &Value, segment: &str) {
         let operation = &document["paths"][format!("/{segment}/{operation}")]["post"];
         let offer = &operation["x-payment-info"];
         assert_eq!(
-            (&offer["intent"], &offer["method"], &offer["amount"], &offer["currency"]),
+            (
+                &offer["intent"],
+                &offer["method"],
+                &offer["amount"],
+                &offer["currency"]
+            ),
             (&json!("charge"), &json!("evm"), &amount, &json!(ASSET)),
             "{offer}"
         );
@@ -98,7 +103,10 @@ async fn the_path_can_have_another_name(store: Store) {
     .await;
     let renamed = |ask: Ask| Ask {
         path: ask.path.replace("/vendor/", "/acme/"),
-        body: String::from_utf8(ask.body.to_vec()).unwrap().replace("vendor-v4", "acme-v4").into(),
+        body: String::from_utf8(ask.body.to_vec())
+            .unwrap()
+            .replace("vendor-v4", "acme-v4")
+            .into(),
         headers: ask.headers,
     };
     let wallet = Wallet::new();
@@ -116,7 +124,11 @@ async fn the_path_can_have_another_name(store: Store) {
     assert_eq!(reply.json()["data"][0]["id"], "acme-v4-flash");
     let receipt = format!("/acme/receipts/{}", reply.header("x-svc-receipt-id").unwrap());
     let receipt = stall.client.request(Method::GET, &receipt);
-    receipt.header("x-svc-request-id", &offer.id).send().await.expect(200);
+    receipt
+        .header("x-svc-request-id", &offer.id)
+        .send()
+        .await
+        .expect(200);
     let document = get(&stall, "/acme/openapi.json").await.expect(200).json();
     offers(&document, "acme");
     assert!(document.to_string().contains("acme-v4-pro"));
@@ -124,7 +136,9 @@ async fn the_path_can_have_another_name(store: Store) {
     offers(&get(&stall, "/openapi.json").await.expect(200).json(), "acme");
     // The usual name is no name here.
     Ask::list().send(&stall.client).await.refused(404, "NOT_FOUND");
-    get(&stall, "/vendor/openapi.json").await.refused(404, "NOT_FOUND");
+    get(&stall, "/vendor/openapi.json")
+        .await
+        .refused(404, "NOT_FOUND");
 }
 
 // Any origin may pay: a payment is no credential that a browser would send by itself
@@ -137,13 +151,19 @@ async fn every_page_may_pay(store: Store) {
         let preflight = preflight
             .header("origin", PAGE)
             .header("access-control-request-method", "POST")
-            .header("access-control-request-headers", "payment-signature,x-svc-request-id,content-type")
+            .header(
+                "access-control-request-headers",
+                "payment-signature,x-svc-request-id,content-type,access-control-expose-headers",
+            )
             .send()
             .await
             .expect(204);
         assert_eq!(preflight.header("access-control-allow-origin"), Some(PAGE));
         assert_eq!(preflight.header("access-control-allow-credentials"), None);
-        let allowed = preflight.header("access-control-allow-headers").unwrap().to_ascii_lowercase();
+        let allowed = preflight
+            .header("access-control-allow-headers")
+            .unwrap()
+            .to_ascii_lowercase();
         // Official clients send a response header's name along.
         for name in [
             "payment-signature",
@@ -156,11 +176,17 @@ async fn every_page_may_pay(store: Store) {
     }
     let ask = Ask::list().with("origin", PAGE);
     let offer = Offer::read(ask.send(&stall.client).await.expect(402));
-    let reply = ask.paid(&offer, &Wallet::new()).send(&stall.client).await.expect(200);
+    let reply = ask
+        .paid(&offer, &Wallet::new())
+        .send(&stall.client)
+        .await
+        .expect(200);
     assert_eq!(reply.header("access-control-allow-origin"), Some(PAGE));
     // Elsewhere a page that nobody allowed stays outside.
     let other = stall.client.request(Method::OPTIONS, "/api/credits/balance");
-    let other = other.header("origin", PAGE).header("access-control-request-method", "GET");
+    let other = other
+        .header("origin", PAGE)
+        .header("access-control-request-method", "GET");
     assert_eq!(other.send().await.header("access-control-allow-origin"), None);
     stall.agree(0, &[FEE]).await;
 }

@@ -10,7 +10,7 @@ use turnpike_core::x402::{PaymentPayload, wire};
 use crate::harness::facilitator::Fault;
 use crate::harness::stall::{FEE, FLASH, Stall, completes};
 use crate::harness::upstream::answer;
-use crate::harness::wallet::{Ask, Wallet, authorization, payment_response};
+use crate::harness::wallet::{Ask, Wallet, payment_response};
 use crate::harness::{Gate, Reply, Step, Store, eventually};
 use crate::on_both_stores;
 
@@ -21,23 +21,18 @@ on_both_stores!(
     a_settlement_without_a_verdict_is_found_out,
     a_settlement_whose_answer_was_lost_is_found_on_the_chain,
     a_refusal_of_what_was_settled_is_no_refusal,
-    a_refusal_of_what_was_not_settled_can_be_tried_again,
     a_silent_chain_keeps_a_settlement_open,
     a_verification_without_a_verdict_takes_nothing,
-    a_payer_that_is_emptied_gets_no_answer_until_it_can_pay,
-    a_payer_that_never_pays_is_the_operators_loss,
-    a_deadline_that_passes_unseen_is_found_by_the_sweep,
-    a_payment_that_was_withdrawn_ends_the_call,
     a_provider_that_fails_is_not_paid_for,
     a_request_that_the_provider_refuses_is_not_paid_for,
 );
 
-fn signed(ask: &Ask) -> PaymentPayload {
+pub fn signed(ask: &Ask) -> PaymentPayload {
     wire::from_header(&ask.headers.last().unwrap().1).unwrap()
 }
 
 /// The provider answers when the gate is opened.
-fn gated(stall: &Stall) -> Gate {
+pub fn gated(stall: &Stall) -> Gate {
     let gate = Gate::new();
     let waiting = gate.clone();
     stall.upstream.script(move |seen| {
@@ -48,7 +43,7 @@ fn gated(stall: &Stall) -> Gate {
     gate
 }
 
-async fn asked(stall: &Stall, times: usize) {
+pub async fn asked(stall: &Stall, times: usize) {
     eventually("the provider is asked", || async {
         (stall.upstream.count() >= times).then_some(())
     })
@@ -126,7 +121,10 @@ async fn a_client_that_leaves_finds_its_answer(store: Store) {
 // Issue: facilitator 500 at settle. Fault matrix 194
 async fn a_settlement_without_a_verdict_is_found_out(store: Store) {
     let stall = Stall::new(store).await;
-    for (number, fault) in [Fault::Status(500), Fault::Garbage, Fault::Gone].into_iter().enumerate() {
+    for (number, fault) in [Fault::Status(500), Fault::Garbage, Fault::Gone]
+        .into_iter()
+        .enumerate()
+    {
         for (more, ask) in [Ask::chat("hi"), Ask::list()].into_iter().enumerate() {
             let (_, paid) = stall.paid(&ask, &Wallet::new()).await;
             let reached = stall.facilitator.reached("/settle");
@@ -156,13 +154,25 @@ async fn a_settlement_whose_answer_was_lost_is_found_on_the_chain(store: Store) 
             let settled = stall.facilitator.count("/settle");
             stall.facilitator.break_times("/settle", fault.clone(), 1);
             let first = paid.send(&stall.client).await;
-            let reply = if first.status == 202 { stall.ends(&paid).await } else { first };
+            let reply = if first.status == 202 {
+                stall.ends(&paid).await
+            } else {
+                first
+            };
             let response = payment_response(&reply.expect(200));
             let made = stall.facilitator.paid().pop().unwrap();
             assert_eq!((response.success, &response.transaction), (true, &made.hash));
             assert_eq!(response.amount, Some(price.to_string()));
-            assert_eq!(stall.facilitator.reached("/settle"), prices.len() + 1, "{fault:?}");
-            assert_eq!(stall.facilitator.count("/settle"), settled + 1, "never settled again");
+            assert_eq!(
+                stall.facilitator.reached("/settle"),
+                prices.len() + 1,
+                "{fault:?}"
+            );
+            assert_eq!(
+                stall.facilitator.count("/settle"),
+                settled + 1,
+                "never settled again"
+            );
             prices.push(price);
         }
     }
@@ -178,48 +188,17 @@ async fn a_refusal_of_what_was_settled_is_no_refusal(store: Store) {
         let fault = Fault::DoneButRefused("permit2_simulation_failed");
         stall.facilitator.break_times("/settle", fault, 1);
         let first = paid.send(&stall.client).await;
-        let reply = if first.status == 202 { stall.ends(&paid).await } else { first };
+        let reply = if first.status == 202 {
+            stall.ends(&paid).await
+        } else {
+            first
+        };
         assert!(payment_response(&reply.expect(200)).success);
         prices.push(price);
         assert_eq!(stall.facilitator.reached("/settle"), prices.len());
     }
     assert_eq!(stall.facilitator.count("/settle"), 2);
     stall.agree(1, &prices).await;
-}
-
-#[track_caller]
-fn withheld(reply: &Reply, reason: &str) {
-    assert_eq!(reply.status, 402, "{}", reply.text());
-    let response = payment_response(reply);
-    assert!(!response.success);
-    assert_eq!(response.error_reason.as_deref(), Some(reason));
-    assert_eq!(response.transaction, "");
-    // No terms: a client must not pay again by itself.
-    assert_eq!(reply.header("payment-required"), None);
-    assert_eq!(reply.header("www-authenticate"), None);
-    assert!(!reply.text().contains("Hello"), "the answer is held back");
-}
-
-async fn a_refusal_of_what_was_not_settled_can_be_tried_again(store: Store) {
-    let stall = Stall::new(store).await;
-    let (_, paid) = stall.paid(&Ask::chat("hi"), &Wallet::new()).await;
-    stall.facilitator.break_at("/settle", Fault::Refuse("no_gas_left"));
-    for tries in 1..=3 {
-        let reply = paid.send(&stall.client).await;
-        withheld(&reply, "no_gas_left");
-        assert_eq!(stall.facilitator.reached("/settle"), tries);
-    }
-    stall.facilitator.heal();
-    let mut calls = JoinSet::new();
-    for _ in 0..20 {
-        calls.spawn(paid.by(&stall.client).send());
-    }
-    for reply in calls.join_all().await {
-        assert!(matches!(reply.status, 200 | 202), "{}", reply.text());
-    }
-    let reply = stall.ends(&paid).await.expect(200);
-    assert!(payment_response(&reply).success);
-    stall.agree(1, &[FLASH]).await;
 }
 
 async fn a_silent_chain_keeps_a_settlement_open(store: Store) {
@@ -271,106 +250,13 @@ async fn a_verification_without_a_verdict_takes_nothing(store: Store) {
     stall.agree(5, &prices).await;
 }
 
-/// A call whose payer has no money any more when the work is done.
-async fn emptied(stall: &Stall, wallet: &Wallet) -> Ask {
-    let gate = gated(stall);
-    let (_, paid) = stall.paid(&Ask::chat("hi"), wallet).await;
-    let running = tokio::spawn(paid.by(&stall.client).send());
-    asked(stall, 1).await;
-    stall.facilitator.set_balance(wallet.address(), 0);
-    gate.open();
-    let reply = running.await.unwrap();
-    withheld(&reply, "permit2_insufficient_balance");
-    paid
-}
-
-// Fault matrix 193
-async fn a_payer_that_is_emptied_gets_no_answer_until_it_can_pay(store: Store) {
-    let stall = Stall::new(store).await;
-    let wallet = Wallet::new();
-    let paid = emptied(&stall, &wallet).await;
-    for _ in 0..2 {
-        let again = paid.send(&stall.client).await;
-        withheld(&again, "permit2_insufficient_balance");
-    }
-    let receipt = stall.receipt(&paid.send(&stall.client).await).await;
-    assert_eq!((&receipt["status"], &receipt["amount"]), (&json!("refused"), &json!(null)));
-    stall.facilitator.set_balance(wallet.address(), 1000);
-    let reply = stall.ends(&paid).await.expect(200);
-    assert!(reply.text().contains("Hello"));
-    assert!(payment_response(&reply).success);
-    assert_eq!(paid.send(&stall.client).await.body, reply.body);
-    assert_eq!(stall.lost().await, 0);
-    stall.agree(1, &[FLASH]).await;
-}
-
-fn failed(reply: Reply, reason: &str) {
+pub fn failed(reply: Reply, reason: &str) {
     let body = reply.refused(409, "REQUEST_FAILED").json();
     assert_eq!(
         (&body["receipt"]["status"], &body["receipt"]["failure"]),
         (&json!("failed"), &json!(reason))
     );
     assert_eq!(body["receipt"]["amount"], json!(null));
-}
-
-// Fault matrix 193: never refilled
-async fn a_payer_that_never_pays_is_the_operators_loss(store: Store) {
-    let stall = Stall::new(store).await;
-    let wallet = Wallet::new();
-    let paid = emptied(&stall, &wallet).await;
-    stall.facilitator.chain().advance(600);
-    failed(stall.ends(&paid).await, "payment_expired");
-    // Too late.
-    stall.facilitator.set_balance(wallet.address(), 1000);
-    for _ in 0..2 {
-        failed(paid.send(&stall.client).await, "payment_expired");
-    }
-    assert_eq!(stall.lost().await, i64::try_from(FLASH).unwrap());
-    stall.agree(1, &[]).await;
-}
-
-async fn a_deadline_that_passes_unseen_is_found_by_the_sweep(store: Store) {
-    let stall = Stall::new(store).await;
-    let paid = emptied(&stall, &Wallet::new()).await;
-    stall.facilitator.chain().advance(600);
-    stall.leases_end().await;
-    eventually("the call is given up", || async {
-        let open = "SELECT COUNT(*) FROM paid_calls WHERE state < 4";
-        (stall.database.number(open).await == 0).then_some(())
-    })
-    .await;
-    failed(paid.send(&stall.client).await, "payment_expired");
-    assert_eq!(stall.lost().await, i64::try_from(FLASH).unwrap());
-    stall.agree(1, &[]).await;
-}
-
-// Fault matrix 193
-async fn a_payment_that_was_withdrawn_ends_the_call(store: Store) {
-    let stall = Stall::new(store).await;
-    let wallet = Wallet::new();
-    // Nobody works for the list, so the facilitator is what gives the payer its time.
-    let (_, paid) = stall.paid(&Ask::list(), &wallet).await;
-    stall.facilitator.break_times("/settle", Fault::Refuse("busy"), 1);
-    withheld(&paid.send(&stall.client).await, "busy");
-    stall.facilitator.withdraw(&authorization(&signed(&paid)));
-    stall.facilitator.chain().advance(60);
-    failed(stall.ends(&paid).await, "payment_withdrawn");
-    assert_eq!(stall.lost().await, 0, "no provider was asked");
-
-    let gate = gated(&stall);
-    let (_, paid) = stall.paid(&Ask::chat("hi"), &wallet).await;
-    let running = tokio::spawn(paid.by(&stall.client).send());
-    asked(&stall, 1).await;
-    stall.facilitator.withdraw(&authorization(&signed(&paid)));
-    // No event tells of it: it is certain when the block is old enough.
-    stall.facilitator.chain().advance(10);
-    gate.open();
-    let first = running.await.unwrap();
-    assert!(matches!(first.status, 202 | 409), "{}", first.text());
-    stall.facilitator.chain().advance(40);
-    failed(stall.ends(&paid).await, "payment_withdrawn");
-    assert_eq!(stall.lost().await, i64::try_from(FLASH).unwrap());
-    stall.agree(1, &[]).await;
 }
 
 async fn a_provider_that_fails_is_not_paid_for(store: Store) {
@@ -380,7 +266,12 @@ async fn a_provider_that_fails_is_not_paid_for(store: Store) {
         (vec![answer(500, &[], b"{}")], 502, "UPSTREAM_ERROR", false),
         (vec![answer(429, &[], b"{}")], 502, "UPSTREAM_ERROR", false),
         (vec![Step::Close], 502, "UPSTREAM_ERROR", true),
-        (vec![Step::Pause(Duration::from_secs(4))], 504, "UPSTREAM_TIMEOUT", true),
+        (
+            vec![Step::Pause(Duration::from_secs(4))],
+            504,
+            "UPSTREAM_TIMEOUT",
+            true,
+        ),
     ];
     let mut lost = 0;
     for (number, (steps, status, code, may_bill)) in cases.into_iter().enumerate() {
@@ -389,7 +280,10 @@ async fn a_provider_that_fails_is_not_paid_for(store: Store) {
         let first = paid.send(&stall.client).await.refused(status, code);
         assert_eq!(first.header("payment-response"), None);
         let receipt = &first.json()["receipt"];
-        assert_eq!((&receipt["status"], &receipt["failure"]), (&json!("failed"), &json!(code)));
+        assert_eq!(
+            (&receipt["status"], &receipt["failure"]),
+            (&json!("failed"), &json!(code))
+        );
         for again in [paid.clone(), Ask::chat("hi").id(&offer.id)] {
             failed(again.send(&stall.client).await, code);
         }
@@ -399,8 +293,15 @@ async fn a_provider_that_fails_is_not_paid_for(store: Store) {
         echoed.accepted = other.terms().clone();
         echoed.extensions = None;
         let other = Ask::chat("hi").id(&other.id).signed(&echoed);
-        other.send(&stall.client).await.refused(409, "REQUEST_ID_CONFLICT");
-        lost += if may_bill { i64::try_from(offer.amount()).unwrap() } else { 0 };
+        other
+            .send(&stall.client)
+            .await
+            .refused(409, "REQUEST_ID_CONFLICT");
+        lost += if may_bill {
+            i64::try_from(offer.amount()).unwrap()
+        } else {
+            0
+        };
         assert_eq!(stall.lost().await, lost, "{number}");
         assert_eq!(stall.upstream.count(), number + 1, "never sent again");
     }

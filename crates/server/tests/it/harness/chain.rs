@@ -172,9 +172,12 @@ impl Chain {
         logs.filter(|(block, log)| {
             (from..=to).contains(block)
                 && one_of(&filter["address"], &log["address"])
-                && filter["topics"]
-                    .as_array()
-                    .is_none_or(|wanted| wanted.iter().zip(0..).all(|(wanted, at): (_, usize)| one_of(wanted, &log["topics"][at])))
+                && filter["topics"].as_array().is_none_or(|wanted| {
+                    wanted
+                        .iter()
+                        .zip(0..)
+                        .all(|(wanted, at): (_, usize)| one_of(wanted, &log["topics"][at]))
+                })
         })
         .map(|(_, log)| log)
         .collect()
@@ -198,7 +201,12 @@ impl Chain {
         self.find(hash).map_or(Value::Null, |used| {
             let amount = used.amount.unwrap_or_default().to_be_bytes();
             // A selector and words, the nonce among them, as both contracts have it.
-            let input = format!("0xe3ee160e{}{}{}", word(&used.payer.0), word(&amount), word(&used.nonce));
+            let input = format!(
+                "0xe3ee160e{}{}{}",
+                word(&used.payer.0),
+                word(&amount),
+                word(&used.nonce)
+            );
             json!({
                 "hash": used.hash, "input": input, "value": "0x0", "from": OURS, "to": ASSET,
                 "blockNumber": quantity(used.block), "blockHash": number_of(used.block),
@@ -232,12 +240,29 @@ fn logs_of(used: &Transaction) -> Vec<Value> {
     let asset = ASSET.to_ascii_lowercase();
     let own = match (used.scheme, used.amount) {
         (Scheme::Exact, paid) => {
-            let event = if paid.is_some() { "AuthorizationUsed(address,bytes32)" } else { "AuthorizationCanceled(address,bytes32)" };
-            Some(log(0, &asset, json!([topic(event), payer, nonce]), "0x".to_owned()))
+            let event = if paid.is_some() {
+                "AuthorizationUsed(address,bytes32)"
+            } else {
+                "AuthorizationCanceled(address,bytes32)"
+            };
+            Some(log(
+                0,
+                &asset,
+                json!([topic(event), payer, nonce]),
+                "0x".to_owned(),
+            ))
         }
         (Scheme::Upto, None) => {
-            let topics = json!([topic("UnorderedNonceInvalidation(address,uint256,uint256)"), payer]);
-            Some(log(0, &PERMIT2.to_string(), topics, format!("0x{}{}", word(&[]), word(&[]))))
+            let topics = json!([
+                topic("UnorderedNonceInvalidation(address,uint256,uint256)"),
+                payer
+            ]);
+            Some(log(
+                0,
+                &PERMIT2.to_string(),
+                topics,
+                format!("0x{}{}", word(&[]), word(&[])),
+            ))
         }
         (Scheme::Upto, Some(_)) => None,
     };

@@ -11,10 +11,10 @@ use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 use turnpike_core::time::Timestamp;
 use turnpike_core::x402::{Address, Authorization, X402_VERSION};
+use turnpike_upstream::Facilitator as _;
 use turnpike_upstream::payments::{
     Clock, Settled, SignedPayment, SimulatedFacilitator, SimulatedSettings, Verdict, mpp_nonce,
 };
-use turnpike_upstream::Facilitator as _;
 
 use super::chain::{Chain, Transaction};
 use super::upstream::answer;
@@ -136,7 +136,13 @@ impl FacilitatorStandIn {
 
     /// How many requests to `path` went wrong.
     pub fn reached(&self, path: &str) -> usize {
-        self.shared.reached.lock().unwrap().get(path).copied().unwrap_or(0)
+        self.shared
+            .reached
+            .lock()
+            .unwrap()
+            .get(path)
+            .copied()
+            .unwrap_or(0)
     }
 
     /// How many requests to `path` there were.
@@ -170,7 +176,7 @@ impl FacilitatorStandIn {
 
     /// The payer withdraws what it signed.
     pub fn withdraw(&self, authorization: &Authorization) {
-        self.shared.truth.withdraw(authorization);
+        assert!(self.shared.truth.withdraw(authorization), "it was used already");
         let hash = format!("0x{}", hex::encode(keccak(&authorization.key())));
         self.shared.chain.record(authorization, &hash, None);
     }

@@ -139,24 +139,34 @@ impl Stall {
         let sql = "SELECT COALESCE(SUM(amount), 0) FROM transfers WHERE cause IN (19, 20)";
         let booked = self.database.number(sql).await;
         assert_eq!(u64::try_from(booked).unwrap(), paid, "payments in the ledger");
-        let open = self.database.number("SELECT COUNT(*) FROM paid_calls WHERE state < 4").await;
+        let open = self
+            .database
+            .number("SELECT COUNT(*) FROM paid_calls WHERE state < 4")
+            .await;
         assert_eq!(open, 0, "calls that are not over");
         self.audit();
     }
 
     /// What the provider bills that nobody paid for.
     pub async fn lost(&self) -> i64 {
-        self.database.number("SELECT COALESCE(SUM(loss), 0) FROM paid_calls").await
+        self.database
+            .number("SELECT COALESCE(SUM(loss), 0) FROM paid_calls")
+            .await
     }
 
     /// Every lease is over, as it is some minutes later: another process may go on.
     pub async fn leases_end(&self) {
-        self.database.execute("UPDATE paid_calls SET due_at = 1 WHERE state < 4").await;
+        self.database
+            .execute("UPDATE paid_calls SET due_at = 1 WHERE state < 4")
+            .await;
     }
 
     /// The receipt of a request.
     pub async fn receipt(&self, reply: &Reply) -> Value {
-        let path = format!("/vendor/receipts/{}", reply.header("x-svc-receipt-id").expect("a receipt's id"));
+        let path = format!(
+            "/vendor/receipts/{}",
+            reply.header("x-svc-receipt-id").expect("a receipt's id")
+        );
         let id = reply.header("x-svc-request-id").unwrap();
         let get = self.client.request(http::Method::GET, &path);
         let receipt = get.header("x-svc-request-id", id).send().await.expect(200);
@@ -165,7 +175,8 @@ impl Stall {
 
     /// Kills the process at `point` of `ask`, and starts it again.
     pub async fn crash_at(&mut self, point: &str, ask: &Ask) {
-        self.restart(&[("TURNPIKE_FAILPOINT".to_owned(), point.to_owned())]).await;
+        self.restart(&[("TURNPIKE_FAILPOINT".to_owned(), point.to_owned())])
+            .await;
         let cut = ask.by(&self.client).try_send().await;
         assert!(cut.is_err(), "{point}: the call was answered: {cut:?}");
         died_at(self.site.service.as_mut().unwrap(), point).await;

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 use turnpike_core::x402::{
-    Address, Authorization, PaymentPayload, PaymentRequired, PaymentRequirements, Scheme, SettleResponse, wire,
+    Address, Authorization, PaymentPayload, PaymentRequired, PaymentRequirements, Scheme, SettleResponse,
+    wire,
 };
 use turnpike_upstream::payments::{PayerKey, Terms, mpp_nonce};
 
@@ -141,14 +142,21 @@ impl Offer {
     /// Reads one.
     #[track_caller]
     pub fn read(reply: Reply) -> Self {
-        assert!([402, 412].contains(&reply.status), "{} {}", reply.status, reply.text());
+        assert!(
+            [402, 412].contains(&reply.status),
+            "{} {}",
+            reply.status,
+            reply.text()
+        );
         let required = reply.header("payment-required").expect("terms");
         let challenge = reply.header("www-authenticate").map(|header| {
-            let parameters = header.strip_prefix("Payment ").unwrap().split(", ");
+            // Values may contain what stands between parameters.
+            let parameters = header.strip_prefix("Payment ").unwrap();
+            let parameters = parameters.strip_suffix('"').unwrap().split("\", ");
             parameters
                 .map(|parameter| {
-                    let (name, value) = parameter.split_once('=').unwrap();
-                    (name.to_owned(), value.trim_matches('"').to_owned())
+                    let (name, value) = parameter.split_once("=\"").unwrap();
+                    (name.to_owned(), value.to_owned())
                 })
                 .collect()
         });
@@ -218,7 +226,11 @@ impl Wallet {
     }
 
     /// Signs for other terms, such as another chain, and says that it was for these.
-    pub fn pay_elsewhere(&self, offer: &Offer, change: impl FnOnce(&mut PaymentRequirements)) -> PaymentPayload {
+    pub fn pay_elsewhere(
+        &self,
+        offer: &Offer,
+        change: impl FnOnce(&mut PaymentRequirements),
+    ) -> PaymentPayload {
         let mut elsewhere = offer.clone();
         change(&mut elsewhere.required.accepts[0]);
         let mut payment = self.pay(&elsewhere);
