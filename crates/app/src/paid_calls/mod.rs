@@ -79,6 +79,16 @@ pub enum Offered {
     Mpp(Box<Result<Credential, Malformed>>),
 }
 
+impl Offered {
+    /// Why it cannot be read, where that is answered with terms.
+    fn unreadable(&self) -> Option<Refused> {
+        match self {
+            Self::X402(_) => None,
+            Self::Mpp(credential) => credential.as_ref().as_ref().err().map(malformed_credential),
+        }
+    }
+}
+
 /// What a request is answered.
 #[derive(Debug)]
 pub enum PaidReply {
@@ -216,7 +226,9 @@ impl PaidCallDesk {
         };
         // Who names no request was told none: the terms are not ours.
         let Some(id) = id else {
-            let refused = Refused::new("invalid_payment_requirements", "the payment names no request");
+            let refused = offered.unreadable().unwrap_or_else(|| {
+                Refused::new("invalid_payment_requirements", "the payment names no request")
+            });
             return self.unpaid(&prepared, &request, None, Some(refused)).await;
         };
         match self.acceptable(&prepared, id, offered, &request.raw)? {
@@ -322,7 +334,7 @@ impl PaidCallDesk {
                         "this operation is paid by x402 alone",
                     )),
                     Ok(credential) => settings.accept_credential(credential, raw),
-                    Err(malformed) => Err(Refused::new("malformed-credential", malformed.to_string())),
+                    Err(unreadable) => Err(malformed_credential(unreadable)),
                 };
                 match accepted {
                     Ok(payment) => (PaidBy::Mpp, payment),
@@ -535,6 +547,10 @@ impl PaidCallDesk {
         let kept = outcome.filter(|outcome| outcome.expires_at > self.now());
         Ok(kept.and_then(|outcome| outcome.body))
     }
+}
+
+fn malformed_credential(error: &Malformed) -> Refused {
+    Refused::new("malformed-credential", error.to_string())
 }
 
 fn malformed(error: &Malformed) -> AppError {

@@ -18,9 +18,9 @@ use utoipa::openapi::{
 };
 use utoipa::{IntoParams, IntoResponses, PartialSchema as _, ToSchema};
 
-use super::App;
 use super::access::{Demand, rule_of};
 use super::access_doc::access_in_words;
+use super::{App, schemas_vendor};
 
 /// The asset of the built-in configuration.
 const DEFAULT_ASSET: &str = "0x036CbD53842c5426634e7929541eC2318f3dCF7e";
@@ -34,6 +34,8 @@ pub(super) fn base() -> OpenApi {
     };
     let components = ComponentsBuilder::new()
         .schema("Error", ErrorBody::schema())
+        .schema("PaymentProblem", schemas_vendor::PaymentProblem::schema())
+        .schema("PaidCallInProgress", schemas_vendor::PaidCallInProgress::schema())
         .security_scheme(
             "secretKey",
             bearer("A secret or sandbox API key; server-side only"),

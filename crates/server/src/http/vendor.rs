@@ -35,6 +35,8 @@ const PAYMENT_RESPONSE: HeaderName = HeaderName::from_static("payment-response")
 const PAYMENT_RECEIPT: HeaderName = HeaderName::from_static("payment-receipt");
 /// The scheme of the machine payments protocol in `Authorization`.
 const MPP_SCHEME: &str = "payment ";
+/// Where the routes are in our own tables.
+const OWN_PREFIX: &str = "/vendor/";
 const PROBLEMS: &str = "https://paymentauth.org/problems/";
 /// When to ask again about a request that is being worked on.
 const RETRY_AFTER_SECS: u64 = 1;
@@ -121,7 +123,7 @@ async fn vendor_openapi(State(app): AppState) -> Response {
     vendor_doc::public(&app).into_response()
 }
 
-/// The routes with the configured path segment in the place of ours.
+/// The routes with the configured path segment in the place of ours, which is no path any more.
 pub(super) fn under_its_name(app: &Arc<App>, router: Router) -> Router {
     let vendor = &app.service.config.server.vendor;
     if vendor == "vendor" {
@@ -129,7 +131,9 @@ pub(super) fn under_its_name(app: &Arc<App>, router: Router) -> Router {
     }
     let prefix = format!("/{vendor}/");
     let rename = move |mut request: Request| {
-        if let Some(uri) = renamed(request.uri(), &prefix) {
+        let uri = request.uri();
+        let uri = renamed(uri, &prefix, OWN_PREFIX).or_else(|| renamed(uri, OWN_PREFIX, &prefix));
+        if let Some(uri) = uri {
             *request.uri_mut() = uri;
         }
         request
@@ -137,12 +141,12 @@ pub(super) fn under_its_name(app: &Arc<App>, router: Router) -> Router {
     Router::new().fallback_service(tower::util::MapRequestLayer::new(rename).layer(router))
 }
 
-/// The address with our path segment, if it has the configured one.
-fn renamed(uri: &Uri, prefix: &str) -> Option<Uri> {
-    let rest = uri.path().strip_prefix(prefix)?;
+/// The address with another first segment, if it has this one.
+fn renamed(uri: &Uri, from: &str, to: &str) -> Option<Uri> {
+    let rest = uri.path().strip_prefix(from)?;
     let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let mut parts = uri.clone().into_parts();
-    parts.path_and_query = Some(format!("/vendor/{rest}{query}").parse().ok()?);
+    parts.path_and_query = Some(format!("{to}{rest}{query}").parse().ok()?);
     Uri::from_parts(parts).ok()
 }
 

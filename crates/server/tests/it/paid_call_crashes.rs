@@ -109,7 +109,7 @@ async fn a_crash_after_the_answer_is_settled_once(store: Store) {
 async fn a_crash_of_the_settlement_of_a_recovery_is_settled_once(store: Store) {
     let mut stall = Stall::new(store).await;
     let (_, paid) = stall.paid(&Ask::chat("hi"), &Wallet::new()).await;
-    stall.crash_at("paid-after-finish", &paid).await;
+    stall.dies_at("paid-after-finish", &paid).await;
     for point in ["paid-before-settle", "paid-after-settle", "paid-after-report"] {
         // The recovery itself dies.
         stall.leases_end().await;

@@ -68,10 +68,10 @@ async fn a_bad_request_is_refused_before_its_payment_is_looked_at(store: Store) 
         (fim_with(|body| body["prompt"] = Value::Null), invalid),
         (fim_with(|body| body["suffix"] = json!(1)), invalid),
         (raw(PAID_CHAT, "{"), "INVALID_JSON"),
-        (raw(PAID_CHAT, "[]"), invalid),
+        (raw(PAID_CHAT, "[]"), "INVALID_JSON"),
         (raw(PAID_CHAT, ""), "INVALID_JSON"),
         (raw(PAID_FIM, ""), "INVALID_JSON"),
-        (raw(PAID_LIST, "[]"), invalid),
+        (raw(PAID_LIST, "[]"), "INVALID_JSON"),
         (Ask::chat("hi").id("not-a-uuid"), invalid),
         (Ask::list().id(""), invalid),
         (

@@ -173,13 +173,18 @@ impl Stall {
         receipt.json()["receipt"].clone()
     }
 
-    /// Kills the process at `point` of `ask`, and starts it again.
-    pub async fn crash_at(&mut self, point: &str, ask: &Ask) {
+    /// Has the process killed at `point` of `ask`.
+    pub async fn dies_at(&mut self, point: &str, ask: &Ask) {
         self.restart(&[("TURNPIKE_FAILPOINT".to_owned(), point.to_owned())])
             .await;
         let cut = ask.by(&self.client).try_send().await;
         assert!(cut.is_err(), "{point}: the call was answered: {cut:?}");
         died_at(self.site.service.as_mut().unwrap(), point).await;
+    }
+
+    /// Has the process killed at `point` of `ask`, and starts it again.
+    pub async fn crash_at(&mut self, point: &str, ask: &Ask) {
+        self.dies_at(point, ask).await;
         self.restart(&[]).await;
     }
 }
