@@ -25,6 +25,9 @@ on_both_stores!(
     a_verification_without_a_verdict_takes_nothing,
     a_provider_that_fails_is_not_paid_for,
     a_request_that_the_provider_refuses_is_not_paid_for,
+    a_client_that_leaves_at_the_settlement_finds_its_answer,
+    a_facilitator_that_is_down_at_the_start_is_asked_again,
+    a_shutdown_lets_paid_calls_end,
 );
 
 pub fn signed(ask: &Ask) -> PaymentPayload {
@@ -323,4 +326,61 @@ async fn a_request_that_the_provider_refuses_is_not_paid_for(store: Store) {
     let (_, paid) = stall.paid(&Ask::chat("hi"), &Wallet::new()).await;
     paid.send(&stall.client).await.expect(200);
     stall.agree(2, &[FLASH]).await;
+}
+
+async fn a_client_that_leaves_at_the_settlement_finds_its_answer(store: Store) {
+    let stall = Stall::new(store).await;
+    let (_, paid) = stall.paid(&Ask::list(), &Wallet::new()).await;
+    let slow = Fault::Slow(Duration::from_millis(700));
+    stall.facilitator.break_times("/settle", slow, 1);
+    let sender = paid.by(&stall.service().client());
+    let leaving = tokio::spawn(sender.send());
+    eventually("the payment is settled", || async {
+        (stall.facilitator.count("/settle") == 1).then_some(())
+    })
+    .await;
+    leaving.abort();
+    assert!(leaving.await.unwrap_err().is_cancelled());
+    let working = paid.send(&stall.client).await.expect(202).json();
+    assert_eq!(working["status"], "settling");
+    stall.ends(&paid).await.expect(200);
+    assert_eq!(stall.facilitator.count("/settle"), 1);
+    stall.agree(0, &[FEE]).await;
+}
+
+async fn a_facilitator_that_is_down_at_the_start_is_asked_again(store: Store) {
+    let mut stall = Stall::new(store).await;
+    stall.facilitator.break_at("/supported", Fault::Gone);
+    stall.restart(&[]).await;
+    let ask = Ask::chat("hi");
+    ask.send(&stall.client).await.refused(503, "SERVICE_UNAVAILABLE");
+    assert!(stall.facilitator.reached("/supported") > 0);
+    stall.facilitator.heal();
+    let (_, paid) = stall.paid(&ask, &Wallet::new()).await;
+    paid.send(&stall.client).await.expect(200);
+    stall.agree(1, &[FLASH]).await;
+}
+
+async fn a_shutdown_lets_paid_calls_end(store: Store) {
+    let mut stall = Stall::new(store).await;
+    let gate = gated(&stall);
+    let (_, paid) = stall.paid(&Ask::chat("hi"), &Wallet::new()).await;
+    let running = tokio::spawn(paid.by(&stall.client).send());
+    asked(&stall, 1).await;
+    stall.service().signal(rustix::process::Signal::TERM);
+    eventually("the service ends", || async {
+        paid.by(&stall.client)
+            .try_send()
+            .await
+            .map_or(Some(()), |reply| (reply.status == 503).then_some(()))
+    })
+    .await;
+    gate.open();
+    let reply = running.await.unwrap().expect(200);
+    assert!(payment_response(&reply).success);
+    let service = stall.site.service.as_mut().unwrap();
+    assert!(service.wait(Duration::from_secs(10)).await.success());
+    stall.restart(&[]).await;
+    assert_eq!(paid.send(&stall.client).await.expect(200).body, reply.body);
+    stall.agree(1, &[FLASH]).await;
 }

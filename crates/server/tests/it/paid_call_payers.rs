@@ -16,6 +16,7 @@ on_both_stores!(
     a_payer_that_never_pays_is_the_operators_loss,
     a_deadline_that_passes_unseen_is_found_by_the_sweep,
     a_payment_that_was_withdrawn_ends_the_call,
+    a_balance_that_was_verified_for_many_pays_for_as_many_as_it_can,
 );
 
 #[track_caller]
@@ -149,4 +150,39 @@ async fn a_payment_that_was_withdrawn_ends_the_call(store: Store) {
     failed(stall.ends(&paid).await, "payment_withdrawn");
     assert_eq!(stall.lost().await, i64::try_from(FLASH).unwrap());
     stall.agree(1, &[]).await;
+}
+
+// Verification locks no money
+async fn a_balance_that_was_verified_for_many_pays_for_as_many_as_it_can(store: Store) {
+    const CALLS: u64 = 12;
+    const COVERED: u64 = 7;
+    let stall = Stall::new(store).await;
+    let wallet = Wallet::new();
+    let gate = gated(&stall);
+    let mut asks = Vec::new();
+    for number in 0..CALLS {
+        let (_, paid) = stall.paid(&Ask::chat(&format!("number {number}")), &wallet).await;
+        asks.push(paid);
+    }
+    let mut calls = JoinSet::new();
+    for paid in &asks {
+        calls.spawn(paid.by(&stall.client).send());
+    }
+    asked(&stall, asks.len()).await;
+    stall
+        .facilitator
+        .set_balance(wallet.address(), COVERED * FLASH + FLASH / 2);
+    gate.open();
+    let replies = calls.join_all().await;
+    let paid = replies.iter().filter(|reply| reply.status == 200).count();
+    assert_eq!(u64::try_from(paid).unwrap(), COVERED);
+    for reply in replies.iter().filter(|reply| reply.status != 200) {
+        withheld(reply, "permit2_insufficient_balance");
+    }
+    stall.facilitator.set_balance(wallet.address(), CALLS * FLASH);
+    for paid in &asks {
+        stall.ends(paid).await.expect(200);
+    }
+    let calls = asks.len();
+    stall.agree(calls, &vec![FLASH; calls]).await;
 }

@@ -2,7 +2,7 @@
 //! the provider, nothing is settled.
 
 use serde_json::{Value, json};
-use turnpike_core::x402::{Address, Authorization, PaymentPayload, wire};
+use turnpike_core::x402::{Address, Authorization, PaymentPayload, PaymentRequirements, wire};
 
 use crate::harness::Store;
 use crate::harness::facilitator::{BALANCE, Fault};
@@ -137,7 +137,7 @@ async fn what_is_no_payment_is_a_400(store: Store) {
         (
             "a nonce of 31 bytes",
             altered(|payment| {
-                payment["payload"]["authorization"]["nonce"] = json!(format!("0x{}", "11".repeat(31)))
+                payment["payload"]["authorization"]["nonce"] = json!(format!("0x{}", "11".repeat(31)));
             }),
         ),
         (
@@ -208,12 +208,16 @@ fn malleable(mut payment: PaymentPayload) -> PaymentPayload {
     payment
 }
 
+fn elsewhere() -> String {
+    Address([7; 20]).to_string()
+}
+
 // Fault matrix 191, 192
 async fn a_payment_that_says_something_else_is_refused_with_the_reason(store: Store) {
     type Change = fn(&mut Authorization);
+    type Alteration = fn(&mut PaymentRequirements);
     let stall = Stall::new(store).await;
     let wallet = Wallet::new();
-    let elsewhere = Address([7; 20]);
     let changes: [(&str, Change); 8] = [
         ("recipient", |signed| signed.to = Address([7; 20])),
         ("amount less one", |signed| signed.value -= 1),
@@ -254,34 +258,26 @@ async fn a_payment_that_says_something_else_is_refused_with_the_reason(store: St
         }
         let reason = refused(&ask, &offer, &malleable(wallet.pay(&offer)), "malleable").await;
         assert!(reason.contains("signature"), "{reason}");
-        let mainnet = wallet.pay_elsewhere(&offer, |terms| terms.network = "eip155:8453".to_owned());
+        let mainnet = wallet.pay_elsewhere(&offer, |terms| "eip155:8453".clone_into(&mut terms.network));
         refused(&ask, &offer, &mainnet, "another chain's signature").await;
         // What was offered, changed in what is sent back.
-        let says: [(&str, fn(&mut PaymentPayload)); 8] = [
-            ("network", |payment| {
-                payment.accepted.network = "eip155:8453".to_owned()
+        let says: [(&str, Alteration); 8] = [
+            ("network", |terms| "eip155:8453".clone_into(&mut terms.network)),
+            ("asset", |terms| elsewhere().clone_into(&mut terms.asset)),
+            ("payTo", |terms| elsewhere().clone_into(&mut terms.pay_to)),
+            ("amount", |terms| "1".clone_into(&mut terms.amount)),
+            ("time", |terms| terms.max_timeout_seconds = 1),
+            ("seal", |terms| terms.extra["svcSeal"] = json!("A".repeat(43))),
+            ("no seal", |terms| {
+                terms.extra.shift_remove("svcSeal");
             }),
-            ("asset", |payment| {
-                payment.accepted.asset = Address([7; 20]).to_string()
-            }),
-            ("payTo", |payment| {
-                payment.accepted.pay_to = Address([7; 20]).to_string()
-            }),
-            ("amount", |payment| payment.accepted.amount = "1".to_owned()),
-            ("time", |payment| payment.accepted.max_timeout_seconds = 1),
-            ("seal", |payment| {
-                payment.accepted.extra["svcSeal"] = json!("A".repeat(43));
-            }),
-            ("no seal", |payment| {
-                payment.accepted.extra.shift_remove("svcSeal");
-            }),
-            ("expiry", |payment| {
-                payment.accepted.extra["svcExpiresAt"] = json!(seconds() + 86_400);
+            ("expiry", |terms| {
+                terms.extra["svcExpiresAt"] = json!(seconds() + 86_400);
             }),
         ];
         for (what, change) in says {
             let mut payment = wallet.pay(&offer);
-            change(&mut payment);
+            change(&mut payment.accepted);
             refused(&ask, &offer, &payment, what).await;
         }
         // A wallet without money.
@@ -293,7 +289,7 @@ async fn a_payment_that_says_something_else_is_refused_with_the_reason(store: St
         let paid = ask.clone().id(&offer.id).signed(&wallet.pay(&offer));
         paid.send(&stall.client).await.expect(200);
     }
-    assert_eq!(stall.facilitator.balance(elsewhere), BALANCE);
+    assert_eq!(stall.facilitator.balance(Address([7; 20])), BALANCE);
     stall.agree(1, &[FLASH, FEE]).await;
 }
 

@@ -18,6 +18,8 @@ on_both_stores!(
     a_credential_of_the_other_protocol_pays_the_same_way,
     no_body_is_an_empty_object,
     a_call_that_used_nothing_costs_nothing,
+    no_more_is_settled_than_was_authorised,
+    no_log_has_what_lets_an_answer_be_fetched,
     the_receipt_is_for_who_knows_the_request,
     an_answer_that_is_no_longer_kept_is_not_paid_again,
     simulated_payments_say_so,
@@ -325,4 +327,59 @@ async fn simulated_payments_say_so(store: Store) {
         same(&paid.send(&site.client).await, &reply);
     }
     assert_eq!(site.upstream.count(), 2);
+}
+
+// Fault matrix 185
+async fn no_more_is_settled_than_was_authorised(store: Store) {
+    let stall = Stall::new(store).await;
+    let wallet = Wallet::new();
+    let mut most = Vec::new();
+    for usage in [
+        tokens(10, 100_000),
+        json!(null),
+        json!({ "prompt_tokens": -1, "completion_tokens": "many" }),
+    ] {
+        let usage_of = usage.clone();
+        stall
+            .upstream
+            .script(move |seen| vec![completion(seen.number, &usage_of)]);
+        let (offer, paid) = stall.paid(&Ask::chat("hi"), &wallet).await;
+        let reply = paid.send(&stall.client).await.expect(200);
+        let amount = payment_response(&reply).amount.unwrap();
+        assert_eq!(amount, offer.terms().amount, "{usage}");
+        most.push(offer.amount());
+    }
+    // What the first one used beyond it is the operator's loss: 10 and 2 × 100 000, less what was paid for.
+    let beyond = 200_010 - i64::try_from(most[0]).unwrap();
+    assert_eq!(stall.lost().await, beyond);
+    stall.agree(3, &most).await;
+}
+
+async fn no_log_has_what_lets_an_answer_be_fetched(store: Store) {
+    let stall = Stall::of(store, |setup| setup.set("telemetry.level", "info,turnpike=trace")).await;
+    let wallet = Wallet::new();
+    let mut secrets = Vec::new();
+    for (number, (ask, _)) in asks().into_iter().enumerate() {
+        let (offer, paid) = stall.paid(&ask, &wallet).await;
+        if number == 1 {
+            stall.upstream.always(vec![crate::harness::Step::Close]);
+        }
+        if number == 2 {
+            stall
+                .facilitator
+                .break_times("/settle", crate::harness::facilitator::Fault::Status(500), 1);
+        }
+        paid.send(&stall.client).await;
+        stall.ends(&paid).await;
+        let payment = paid.headers.last().unwrap().1.clone();
+        let signed: turnpike_core::x402::PaymentPayload =
+            turnpike_core::x402::wire::from_header(&payment).unwrap();
+        let signature = signed.payload["signature"].as_str().unwrap()[2..].to_owned();
+        secrets.extend([offer.id.clone(), offer.id.replace('-', ""), signature, payment]);
+    }
+    let log = stall.service().logged();
+    for secret in secrets {
+        assert!(!log.contains(&secret), "the log has {secret}");
+    }
+    stall.agree(2, &[FLASH, FEE]).await;
 }

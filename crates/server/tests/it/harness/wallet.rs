@@ -222,7 +222,7 @@ impl Wallet {
         let asked = self.key.pay(terms, chosen).unwrap();
         let mut authorization = Authorization::read(&asked).unwrap();
         change(&mut authorization);
-        self.echoed(offer, self.key.sign_payment(terms, &authorization).unwrap())
+        echoed(offer, self.key.sign_payment(terms, &authorization).unwrap())
     }
 
     /// Signs for other terms, such as another chain, and says that it was for these.
@@ -235,12 +235,6 @@ impl Wallet {
         change(&mut elsewhere.required.accepts[0]);
         let mut payment = self.pay(&elsewhere);
         payment.accepted = offer.terms().clone();
-        payment
-    }
-
-    fn echoed(&self, offer: &Offer, mut payment: PaymentPayload) -> PaymentPayload {
-        payment.resource = Some(json!(offer.required.resource));
-        payment.extensions = Some(offer.required.extensions.clone());
         payment
     }
 
@@ -277,6 +271,13 @@ impl Wallet {
             "challenge": challenge, "source": format!("did:pkh:{NETWORK}:{}", self.address()), "payload": payload,
         })
     }
+}
+
+/// What clients send back of what they were told.
+fn echoed(offer: &Offer, mut payment: PaymentPayload) -> PaymentPayload {
+    payment.resource = Some(json!(offer.required.resource));
+    payment.extensions = Some(offer.required.extensions.clone());
+    payment
 }
 
 /// `PAYMENT-RESPONSE`.
