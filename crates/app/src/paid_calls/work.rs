@@ -5,7 +5,7 @@ use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{CallId, RequestId};
 use turnpike_core::ledger::command::{Drift, DriftKind, OutcomeKind, StoredOutcome};
 use turnpike_core::ledger::paid_call::{FailPaidCall, FinishPaidCall, PaidCall, PaidCallState};
-use turnpike_core::ledger::{Action, Outcome};
+use turnpike_core::ledger::{Action, Outcome, Rejection};
 use turnpike_core::money::CreditsPerDollar;
 use turnpike_core::pricing::Charge;
 use turnpike_core::usage::Usage;
@@ -116,6 +116,12 @@ impl PaidCallDesk {
             Ok(_) => Err(AppError::internal(
                 &"a paid call was finished with another outcome",
             )),
+            // It took longer than it may, and another process gave it up: the answer came too late.
+            Err(SubmitError::Rejected(Rejection::PaidCallNotOpen(PaidCallState::Failed))) => {
+                tracing::warn!(receipt = %receipt::receipt_id(call), "a provider answered after its call was given up");
+                let found = self.find(call.id).await?.map(|(_, call)| call);
+                found.ok_or_else(|| AppError::internal(&"a paid call is gone"))
+            }
             Err(error) => Err(AppError::from_submit(&error, CreditsPerDollar::default())),
         }
     }

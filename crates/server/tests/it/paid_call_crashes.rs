@@ -3,10 +3,12 @@
 //! A case counts only when the point was really reached: the process says so before it aborts. The facilitator and the
 //! chain live on.
 
+use crate::harness::facilitator::Fault;
 use crate::harness::stall::{FEE, FLASH, Stall, died_at, ends_at};
 use crate::harness::wallet::{Ask, PAID_LIST, Wallet, payment_response};
-use crate::harness::{Service, Store};
+use crate::harness::{Gate, Service, Store, eventually};
 use crate::on_both_stores;
+use crate::paid_call_faults::{asked, gated};
 
 on_both_stores!(
     a_crash_before_the_marker_leaves_the_payment_good,
@@ -19,6 +21,16 @@ mod postgres_pair {
     #[test]
     fn a_call_of_a_crashed_node_is_settled_by_the_other() {
         crate::harness::run(super::one_outlives_the_other());
+    }
+
+    #[test]
+    fn a_node_that_sleeps_through_its_lease_settles_nothing_twice() {
+        crate::harness::run(super::one_sleeps_at_the_settlement());
+    }
+
+    #[test]
+    fn an_answer_that_comes_after_the_lease_is_not_paid_for() {
+        crate::harness::run(super::one_sleeps_at_the_provider());
     }
 
     #[test]
@@ -176,4 +188,58 @@ async fn two_share_a_payment() {
     assert_eq!(bodies[0].body, bodies[1].body);
     assert_eq!(stall.facilitator.count("/settle"), 1);
     stall.agree(1, &[FLASH]).await;
+}
+
+async fn one_sleeps_at_the_settlement() {
+    let stall = Stall::new(Store::Postgres).await;
+    let second = stall.second().await;
+    let mut prices = Vec::new();
+    for done in [true, false] {
+        let gate = Gate::new();
+        let held = if done {
+            Fault::Held(gate.clone())
+        } else {
+            Fault::Hang(gate.clone())
+        };
+        stall.facilitator.break_times("/settle", held, 1);
+        let (_, paid) = stall.paid(&Ask::chat("hi"), &Wallet::new()).await;
+        let sleeping = tokio::spawn(paid.by(&stall.client).send());
+        let reached = prices.len() + 1;
+        eventually("the settlement is asked for", || async {
+            (stall.facilitator.reached("/settle") == reached).then_some(())
+        })
+        .await;
+        stall.leases_end().await;
+        let elsewhere = ends_at(&second.client(), &paid).await.expect(200);
+        prices.push(FLASH);
+        stall.agree(prices.len(), &prices).await;
+        gate.open();
+        let late = sleeping.await.unwrap().expect(200);
+        assert_eq!(late.body, elsewhere.body);
+        assert_eq!(
+            late.header("payment-response"),
+            elsewhere.header("payment-response")
+        );
+    }
+    stall.agree(2, &prices).await;
+}
+
+async fn one_sleeps_at_the_provider() {
+    let stall = Stall::new(Store::Postgres).await;
+    let second = stall.second().await;
+    let gate = gated(&stall);
+    let (offer, paid) = stall.paid(&Ask::chat("hi"), &Wallet::new()).await;
+    let sleeping = tokio::spawn(paid.by(&stall.client).send());
+    asked(&stall, 1).await;
+    stall.leases_end().await;
+    ends_at(&second.client(), &paid)
+        .await
+        .refused(409, "REQUEST_FAILED");
+    gate.open();
+    // Too late: whoever asked was told that nothing is taken, and nothing is.
+    let late = sleeping.await.unwrap();
+    late.refused(409, "REQUEST_FAILED");
+    assert_eq!(stall.lost().await, i64::try_from(offer.amount()).unwrap());
+    assert_eq!(stall.facilitator.count("/settle"), 0);
+    stall.agree(1, &[]).await;
 }
