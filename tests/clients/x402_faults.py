@@ -18,7 +18,7 @@ AT_ONCE = 50
 # How long an answer may be on its way, whatever happened.
 PATIENCE_SECS = 30
 
-Signed = collections.namedtuple("Signed", "url body request headers payload required")
+Signed = collections.namedtuple("Signed", "url body request headers payload")
 
 
 def refused(answer, status, code):
@@ -38,14 +38,16 @@ class Faults:
             raise Failed(f"402 was expected: {answer}")
         return answer.headers
 
-    def sign(self, body, payer):
-        """A chat's payment as the official client signs it, not sent yet."""
-        url = f"{self.service.url}/vendor/chat"
+    def chat(self, what, payer, slow=False):
+        """A chat's payment as the official client signs it, not sent yet; with a mark that the provider will see."""
+        mark, url = f"{what} {uuid.uuid4()}", f"{self.service.url}/vendor/chat"
+        messages = [{"role": "user", "content": f"{mark} slow" if slow else mark}]
+        body = json.dumps({"model": MODELS[0], "max_tokens": 64, "messages": messages})
         asked = self.challenge(url, body)
         required, request = asked["payment-required"], asked["x-svc-request-id"]
         signed = self.client.ask("sign", paymentRequired=required, payer=payer)
         headers = JSON | {"x-svc-request-id": request} | signed["headers"]
-        return Signed(url, body, request, headers, signed["payload"], unpack(required))
+        return mark, Signed(url, body, request, headers, signed["payload"])
 
     def send(self, signed):
         return ask("POST", signed.url, signed.body, signed.headers)
@@ -66,18 +68,21 @@ class Faults:
     @contextlib.contextmanager
     def one_call(self, what, payer="payer", slow=False):
         """A signed chat; after the block the one in the list is answered, paid and carried out once."""
-        mark, since = f"{what} {uuid.uuid4()}", self.books.mark(payer)
-        content = f"{mark} slow" if slow else mark
-        chat = {"model": MODELS[0], "max_tokens": 64, "messages": [{"role": "user", "content": content}]}
-        signed = self.sign(json.dumps(chat), payer)
+        since = self.books.mark(payer)
+        mark, signed = self.chat(what, payer, slow)
         served = [signed]
         yield served
         answer = self.fetch(served[0])
         amount = self.books.check(answer, "chat", since)
+        self.check_provider(what, mark)
+        say(f"{what}: answered, called once, {amount} paid once")
+
+    def check_provider(self, what, mark):
         calls = sum(mark in json.dumps(asked) for asked in self.provider.seen)
         if calls != 1:
             raise Failed(f"{what}: the provider was called {calls} times")
-        say(f"{what}: answered, called once, {amount} paid once")
+        if self.facilitator.stats()["faults"]:
+            raise Failed(f"{what}: the fault was not reached")
 
     @contextlib.contextmanager
     def in_background(self, signed):
@@ -110,7 +115,7 @@ class Faults:
             before = self.facilitator.stats()
             self.facilitator.fault("settle", delayMs=1500)
             with self.in_background(signed) as sent:
-                self.facilitator.await_settle(before)
+                self.facilitator.await_asked("settle", before)
                 # Not to us: what is counted is what was paid.
                 self.rig.send(payer, TRANSFER, self.rig.addresses["facilitator"], FUNDS)
                 answer = sent.result()
@@ -154,7 +159,7 @@ class Faults:
         packed = base64.b64encode(json.dumps(payload).encode()).decode()
         request = headers["x-svc-request-id"]
         more = {"x-svc-request-id": request, "PAYMENT-SIGNATURE": packed}
-        return signed._replace(request=request, headers=JSON | more, payload=payload, required=required)
+        return signed._replace(request=request, headers=JSON | more, payload=payload)
 
     def at_once(self, many):
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
@@ -168,16 +173,38 @@ class Faults:
             wait_for("the provider's call", lambda: len(self.provider.seen) > seen)
             connection.close()
 
-    def killed(self):
+    def killed_settling(self):
         with self.one_call("killed while it settles") as [signed]:
             before = self.facilitator.stats()
             self.facilitator.fault("settle", delayMs=2000)
-            with self.in_background(signed) as sent:
-                self.facilitator.await_settle(before)
-                self.service.kill()
-                if not isinstance(sent.exception(), (OSError, http.client.HTTPException)):
-                    raise Failed(f"a killed service answered: {sent.result()}")
-            self.service.start()
+            self.kill(signed, lambda: self.facilitator.await_asked("settle", before))
+
+    def killed_verifying(self):
+        with self.one_call("killed while it verifies") as [signed]:
+            before = self.facilitator.stats()
+            self.facilitator.fault("verify", delayMs=1000)
+            self.kill(signed, lambda: self.facilitator.await_asked("verify", before))
+            must(self.send(signed), 200)
+
+    def killed_working(self):
+        """Nobody knows what the provider did, so it is not asked again, and nobody pays."""
+        what, since, seen = "killed while the provider works", self.books.mark("payer"), len(self.provider.seen)
+        mark, signed = self.chat(what, "payer", slow=True)
+        self.kill(signed, lambda: wait_for("the provider's call", lambda: len(self.provider.seen) > seen))
+        refused(self.fetch(signed), 409, "REQUEST_FAILED")
+        refused(self.send(signed), 409, "REQUEST_FAILED")
+        self.check_provider(what, mark)
+        if self.rig.payments(since.height):
+            raise Failed("a call was paid that nobody answered")
+        say(f"{what}: not answered, called once, nothing paid")
+
+    def kill(self, signed, reached):
+        with self.in_background(signed) as sent:
+            reached()
+            self.service.kill()
+            if not isinstance(sent.exception(), (OSError, http.client.HTTPException)):
+                raise Failed(f"a killed service answered: {sent.result()}")
+        self.service.start()
 
 
 def must(answer, *statuses):
@@ -194,4 +221,6 @@ def exercise(client, books, service, rig, facilitator, provider):
     faults.many_retries()
     faults.many_requests()
     faults.client_gone()
-    faults.killed()
+    faults.killed_settling()
+    faults.killed_verifying()
+    faults.killed_working()

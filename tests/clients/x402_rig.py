@@ -87,6 +87,10 @@ class Chain:
             raise Failed(f"{method}: {found['error']}")
         return found["result"]
 
+    def answers(self):
+        with contextlib.suppress(OSError):
+            return self.rpc("eth_chainId")
+
     def balance(self, address):
         call = {"to": TOKEN, "data": BALANCE_OF + word(address)}
         return int(self.rpc("eth_call", call, "latest"), 16)
@@ -103,6 +107,8 @@ class Chain:
 
     def payments(self, since, payer=None):
         """What was paid to us in the blocks after `since`: pairs of transaction and amount."""
+        if self.height() == since:
+            return []
         topics = [TRANSFER_EVENT, payer and "0x" + word(payer), "0x" + word(PAY_TO)]
         wanted = {"address": TOKEN, "fromBlock": hex(since + 1), "toBlock": "latest", "topics": topics}
         return [(log["transactionHash"], int(log["data"], 16)) for log in self.rpc("eth_getLogs", wanted)]
@@ -120,9 +126,9 @@ class Facilitator:
     def fault(self, op, **fault):
         ask_json("POST", self.url + "/rig/fault", {"op": op, "times": 1} | fault)
 
-    def await_settle(self, before):
-        """Until a settlement was asked for that `before` does not count."""
-        wait_for("a settlement", lambda: self.stats()["settle"] > before["settle"])
+    def await_asked(self, op, before):
+        """Until it was asked for this operation once more than `before` says."""
+        wait_for(f"a request to {op}", lambda: self.stats()[op] > before[op])
 
 
 class Provider:
@@ -143,11 +149,13 @@ class Provider:
                 if "slow" in json.dumps(asked):
                     time.sleep(rig.SLOW_SECS)
                 body = json.dumps(rig.answer(self.path, asked)).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+                # Who asked may have been killed.
+                with contextlib.suppress(ConnectionError):
+                    self.send_response(200)
+                    self.send_header("Content-Type", "application/json")
+                    self.send_header("Content-Length", str(len(body)))
+                    self.end_headers()
+                    self.wfile.write(body)
 
             def log_message(self, *_):
                 pass
@@ -335,14 +343,13 @@ def chain(tools):
     if not found:
         raise Failed("anvil is not installed")
     port, accounts = free_port(), tools.data / "anvil.json"
-    command = [found[0], *("--host", "127.0.0.1", "--port", str(port), "--chain-id", str(CHAIN_ID))]
-    log = tools.data / "anvil.log"
-    with process("anvil", [*command, "--config-out", accounts], log) as child:
-        wait_for("anvil", lambda: child.poll() is not None or "Listening on" in log.read_text())
+    command = [found[0], "--silent", "--port", str(port), "--chain-id", str(CHAIN_ID), "--config-out", accounts]
+    with process("anvil", command, tools.data / "anvil.log") as child:
+        rig = Chain(f"http://127.0.0.1:{port}")
+        wait_for("anvil", lambda: child.poll() is not None or rig.answers())
         made = json.loads(accounts.read_text())
         keys = dict(zip(ACCOUNTS, made["private_keys"]))
         addresses = dict(zip(ACCOUNTS, made["available_accounts"]))
-        rig = Chain(f"http://127.0.0.1:{port}")
         for name, code in tools.contracts().items():
             if name in CONTRACTS:
                 rig.rpc("anvil_setCode", CONTRACTS[name], code)

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+// SPDX-License-Identifier: Apache-2.0
 // The least that payments need of a token and of Permit2, for tests on a local chain. No constructor arguments
 // and no immutables, so that the runtime code can be placed at the canonical addresses with anvil_setCode.
 pragma solidity ^0.8.24;
