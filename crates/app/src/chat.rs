@@ -12,10 +12,10 @@ use crate::json::parse_object;
 use crate::providers::Offer;
 
 /// Most completions of one request.
-const MAX_N: u64 = 128;
+pub(crate) const MAX_N: u64 = 128;
 
 /// Fields with which a request would cost something else than what was held, or would reach other services.
-const REFUSED: &[&str] = &[
+pub(crate) const REFUSED: &[&str] = &[
     "audio",
     "best_of",
     "enable_search",
@@ -46,7 +46,7 @@ pub(crate) struct ChatRequest {
     budget: Option<(u64, &'static str)>,
     n: u64,
     images: u64,
-    body: Map<String, Value>,
+    pub(crate) body: Map<String, Value>,
 }
 
 /// What a request can cost at most, and the body that goes upstream.
@@ -127,7 +127,7 @@ impl ChatRequest {
     ///
     /// # Errors
     /// `OUTPUT_BUDGET_TOO_SMALL`, `VALIDATION_ERROR`, `PRICE_UNAVAILABLE`.
-    pub(crate) fn bound(mut self, offer: &Offer) -> Result<Bounded, AppError> {
+    pub(crate) fn bound(self, offer: &Offer) -> Result<Bounded, AppError> {
         let price = &offer.priced.price;
         if let (true, Some(minimum), Some((budget, field))) =
             (price.reasoning, price.recommended_min_output_tokens, self.budget)
@@ -138,24 +138,16 @@ impl ChatRequest {
                 .with("field", field)
                 .with("recommendedMinOutputTokens", minimum));
         }
-        let maximum = price.max_output_tokens;
-        let per_answer = match (self.budget, maximum) {
-            (Some((budget, field)), Some(maximum)) if budget > maximum => {
-                return Err(AppError::invalid(
-                    field,
-                    format!("must be at most {maximum} for this model"),
-                ));
-            }
-            (Some((budget, _)), _) => budget,
-            (None, Some(maximum)) => maximum,
-            (None, None) => {
-                return Err(AppError::invalid(
-                    "max_tokens",
-                    "is required: this model has no known maximum output",
-                ));
-            }
-        };
-        let completion = per_answer.saturating_mul(self.n);
+        self.bound_any(offer)
+    }
+
+    /// The same where no output budget is too small.
+    ///
+    /// # Errors
+    /// `VALIDATION_ERROR`, `PRICE_UNAVAILABLE`.
+    pub(crate) fn bound_any(mut self, offer: &Offer) -> Result<Bounded, AppError> {
+        let price = &offer.priced.price;
+        let completion = output_bound(self.budget, price.max_output_tokens)?.saturating_mul(self.n);
         if self.images > 0 && !price.accepts_images() {
             return Err(AppError::new(
                 ErrorCode::ModelNotSupported,
@@ -186,6 +178,25 @@ impl ChatRequest {
             images: self.images,
             body: body.into(),
         })
+    }
+}
+
+/// The most tokens of one answer: what was asked for, at most what the model can.
+pub(crate) fn output_bound(
+    budget: Option<(u64, &'static str)>,
+    maximum: Option<u64>,
+) -> Result<u64, AppError> {
+    match (budget, maximum) {
+        (Some((budget, field)), Some(maximum)) if budget > maximum => Err(AppError::invalid(
+            field,
+            format!("must be at most {maximum} for this model"),
+        )),
+        (Some((budget, _)), _) => Ok(budget),
+        (None, Some(maximum)) => Ok(maximum),
+        (None, None) => Err(AppError::invalid(
+            "max_tokens",
+            "is required: this model has no known maximum output",
+        )),
     }
 }
 
@@ -298,7 +309,7 @@ fn refuse_unless(body: &Map<String, Value>, field: &str, allowed: &[&str]) -> Re
     }
 }
 
-fn boolean(value: Option<&Value>, path: &str) -> Result<Option<bool>, AppError> {
+pub(crate) fn boolean(value: Option<&Value>, path: &str) -> Result<Option<bool>, AppError> {
     match value {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Bool(value)) => Ok(Some(*value)),
@@ -306,7 +317,12 @@ fn boolean(value: Option<&Value>, path: &str) -> Result<Option<bool>, AppError> 
     }
 }
 
-fn integer(body: &Map<String, Value>, field: &str, min: u64, max: u64) -> Result<Option<u64>, AppError> {
+pub(crate) fn integer(
+    body: &Map<String, Value>,
+    field: &str,
+    min: u64,
+    max: u64,
+) -> Result<Option<u64>, AppError> {
     match body.get(field) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => match value.as_u64() {

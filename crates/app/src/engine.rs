@@ -134,6 +134,11 @@ impl Engine {
         }
     }
 
+    /// Time, ids and randomness.
+    pub fn environment(&self) -> &Arc<dyn Environment> {
+        &self.environment
+    }
+
     /// The calls this process works on; the sweeper leaves them alone.
     pub fn is_live(&self, call: CallId) -> bool {
         self.live
@@ -232,9 +237,9 @@ impl Engine {
     }
 
     /// Runs `work` in a task of its own and waits for its answer: a client that leaves cancels nothing.
-    pub(crate) async fn detach<F, W>(&self, work: W) -> Result<Answer, AppError>
+    pub(crate) async fn detach<T, F, W>(&self, work: W) -> Result<T, AppError>
     where
-        W: FnOnce(AnswerSender) -> F,
+        W: FnOnce(oneshot::Sender<Result<T, AppError>>) -> F,
         F: Future<Output = ()> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
@@ -358,7 +363,7 @@ pub(crate) struct LiveGuard {
 }
 
 impl LiveGuard {
-    fn new(engine: &Engine, call: CallId) -> Self {
+    pub(crate) fn new(engine: &Engine, call: CallId) -> Self {
         engine
             .live
             .lock()
@@ -406,7 +411,7 @@ pub(crate) const fn simulated_receipt(call: CallId, rate: CreditsPerDollar) -> R
 }
 
 /// Hands an answer to the handler; a client that went away finds it by its key or call id.
-pub(crate) fn tell(answer: AnswerSender, result: Result<Answer, AppError>) {
+pub(crate) fn tell<T>(answer: oneshot::Sender<Result<T, AppError>>, result: Result<T, AppError>) {
     drop(answer.send(result));
 }
 

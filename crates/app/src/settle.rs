@@ -14,7 +14,7 @@ use crate::stream::StreamPlan;
 /// What a finished completion costs: its usage at the frozen price, never more than the hold.
 pub(crate) fn settle(admitted: &Admitted, price: &FrozenPrice, completion: Completion) -> Done {
     let (charge, drift) = settle_usage(
-        admitted,
+        admitted.hold,
         price,
         completion.usage.as_ref(),
         completion.usage_fault.as_deref(),
@@ -28,13 +28,12 @@ pub(crate) fn settle(admitted: &Admitted, price: &FrozenPrice, completion: Compl
 }
 
 /// Turns a usage report into a charge and, where the two differ, a drift record.
-fn settle_usage(
-    admitted: &Admitted,
+pub(crate) fn settle_usage(
+    hold: Charge,
     price: &FrozenPrice,
     usage: Option<&Usage>,
     fault: Option<&str>,
 ) -> (Charge, Option<Drift>) {
-    let hold = admitted.hold;
     let drift = |kind, detail: &str, loss| {
         Some(Drift {
             kind,
@@ -81,7 +80,7 @@ pub(crate) fn stream_charge(
     broken: bool,
 ) -> (Charge, Option<Drift>, &'static str) {
     let settled = settle_usage(
-        admitted,
+        admitted.hold,
         &plan.price,
         summary.usage.as_ref(),
         summary.usage_fault.as_deref(),
@@ -114,7 +113,7 @@ fn broken_stream(
         output: summary.delivered_bytes.min(plan.completion_bound),
         ..Usage::default()
     };
-    let (charge, _) = settle_usage(admitted, &plan.price, Some(&delivered), None);
+    let (charge, _) = settle_usage(admitted.hold, &plan.price, Some(&delivered), None);
     let drift = Drift {
         kind: DriftKind::UsageMissing,
         detail: "the stream broke off before its usage was reported".into(),

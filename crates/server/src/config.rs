@@ -18,6 +18,7 @@ use turnpike_core::webhook::RetrySchedule;
 use turnpike_upstream::{HttpEndpoint, ProviderKind};
 
 use crate::identity::IdentityConfig;
+use crate::payments::PaymentsConfig;
 
 /// The defaults, as a commented file.
 pub(crate) const DEFAULTS: &str = include_str!("../../../config.default.toml");
@@ -34,6 +35,7 @@ pub(crate) struct Config {
     pub(crate) calls: CallsConfig,
     pub(crate) tokens: TokensConfig,
     pub(crate) processor: ProcessorConfig,
+    pub(crate) payments: PaymentsConfig,
     pub(crate) webhooks: WebhooksConfig,
     pub(crate) drift: DriftConfig,
     pub(crate) limits: LimitsConfig,
@@ -416,6 +418,7 @@ impl Config {
         }
         self.identity.validate()?;
         self.processor.quote_rules()?;
+        self.payments.validate()?;
         self.webhooks.validate()?;
         if self.drift.threshold_bps > 10_000 || self.drift.threshold_usd.is_negative() {
             return wrong("drift.threshold_bps must be 0 to 10000, threshold_usd 0 or more");

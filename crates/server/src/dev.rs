@@ -80,12 +80,20 @@ pub(crate) async fn prepare(app: &App, data: &Path) -> Result<DevEnv, SetupError
         String::new()
     });
     env.insert("TURNPIKE_END_USER_TOKEN".into(), token);
+    // A wallet for trying: simulated payments give every wallet a balance.
+    let payer = known.get("TURNPIKE_X402_PAYER_KEY").cloned();
+    env.insert("TURNPIKE_X402_PAYER_KEY".into(), payer.unwrap_or_else(payer_key));
     let lines: Vec<String> = env
         .iter()
         .map(|(name, value)| format!("{name}={value}\n"))
         .collect();
     write_private(&data.join(ENV_FILE), lines.concat().as_bytes())?;
     Ok(env)
+}
+
+/// The key of a fresh wallet.
+fn payer_key() -> String {
+    format!("0x{}", hex::encode(SystemEnvironment.random_32()))
 }
 
 /// A session of `subject`, whose second factor was shown so many seconds ago, or never.
@@ -204,9 +212,10 @@ async fn mint_token(app: &App, key: &str) -> Result<String, SetupError> {
 }
 
 /// What to try, for people.
-pub(crate) fn welcome(env: &DevEnv, data: &Path, first_owner: Option<&str>) -> String {
+pub(crate) fn welcome(env: &DevEnv, vendor: &str, data: &Path, first_owner: Option<&str>) -> String {
     let get = |name: &str| env.get(name).map_or("", String::as_str);
     let (url, key) = (get("TURNPIKE_URL"), get("TURNPIKE_SECRET_KEY"));
+    let payer = get("TURNPIKE_X402_PAYER_KEY");
     let (sandbox, token) = (get("TURNPIKE_SANDBOX_KEY"), get("TURNPIKE_END_USER_TOKEN"));
     let body =
         r#"{"model":"vendor-v4-flash","messages":[{"role":"user","content":"Hello"}],"max_tokens":64}"#;
@@ -244,6 +253,11 @@ The same with the end user's own token, as a page or an app would send it (it la
 A tool, charged once however often it is repeated:
 
   curl -si {url}/api/wrapped/credits/sim/echo -H 'Authorization: Bearer {key}' -H 'Idempotency-Key: try-1' -H 'Content-Type: application/json' -d '{{\"message\":\"hi\"}}'
+
+The same without an account: a wallet pays for the call by itself (the 402 names the terms; x402 clients pay them).
+The wallet's key, whose simulated balance is 100 USD: {payer}
+
+  curl -si {url}/{vendor}/list-models -H 'Content-Type: application/json' -d '{{}}'
 
 The balance, and what went through it:
 

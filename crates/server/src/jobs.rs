@@ -18,6 +18,10 @@ const ORIGINS: Duration = Duration::from_secs(5);
 const KEYS: Duration = Duration::from_secs(10);
 /// How often balances are compared with the thresholds of automatic top-ups.
 const AUTO_TOPUPS: Duration = Duration::from_secs(2);
+/// How often the facilitator is asked what it can do.
+const FACILITATOR: Duration = Duration::from_mins(1);
+/// How often paid calls are looked for that nobody works on.
+const SETTLEMENTS: Duration = Duration::from_secs(1);
 /// How often expired answers and idle rate limits are forgotten.
 const TIDY: Duration = Duration::from_mins(1);
 
@@ -62,7 +66,28 @@ pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) -> O
         app.metrics.live_calls.set(live);
         Ok(())
     });
+    // What the facilitator can do is asked again, and where it is down at the start.
+    spawn(app, stop, FACILITATOR, |app| async move {
+        match &app.service.paid_calls {
+            Some(desk) => desk.refresh().await,
+            None => Ok(()),
+        }
+    });
     if roles.worker {
+        spawn(app, stop, SETTLEMENTS, |app| async move {
+            let Some(desk) = &app.service.paid_calls else {
+                return Ok(());
+            };
+            let swept = desk.sweep().await?;
+            if swept.left > 0 {
+                tracing::warn!(
+                    swept.looked_at,
+                    swept.left,
+                    "some paid calls wait for their settlement"
+                );
+            }
+            Ok(())
+        });
         let reconcile = Duration::from_secs(app.service.config.processor.sweep_secs.max(1));
         spawn(app, stop, reconcile, |app| async move {
             let swept = app.service.topups.sweep().await?;

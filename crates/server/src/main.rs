@@ -11,6 +11,7 @@ mod identity;
 mod jobs;
 mod metrics;
 mod pages;
+mod payments;
 mod run;
 mod service;
 mod telemetry;

@@ -19,7 +19,7 @@ use turnpike_app::topups::{TopupDesk, TopupSettings};
 use turnpike_app::webhooks::{Dispatcher, SecretBox, WebhookDesk, WebhookParts};
 use turnpike_app::{
     AppSettings, Authenticator, CallDesk, CatalogueDesk, DriftDesk, EndUserDesk, Engine, Environment,
-    KeyDesk, KeyIssuer, PeopleDesk, PricingDesk, SettingsDesk, WorkspaceDesk,
+    KeyDesk, KeyIssuer, PaidCallDesk, PeopleDesk, PricingDesk, SettingsDesk, WorkspaceDesk,
 };
 use turnpike_core::access::KeyPepper;
 use turnpike_store::{PostgresOptions, PostgresStore, PriceRow, SqliteOptions, SqliteStore, Store};
@@ -30,6 +30,7 @@ use turnpike_upstream::{BoundedResolver, Provider, ProviderSettings, Secret};
 use crate::clock::SystemEnvironment;
 use crate::config::{Config, ConfigError, ModelConfig, ProcessorKind, ProviderConfig, StoreConfig};
 use crate::identity::{Identity, IdentityMode};
+use crate::payments::paid_calls;
 
 /// Why the service cannot be put together.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +87,8 @@ pub(crate) struct Service {
     pub(crate) vault: Arc<KeyVault>,
     pub(crate) topups: TopupDesk,
     pub(crate) payouts: Arc<PayoutDesk>,
+    /// When calls are sold to wallets that pay for them by themselves.
+    pub(crate) paid_calls: Option<PaidCallDesk>,
     pub(crate) webhooks: WebhookDesk,
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) drift: Arc<DriftDesk>,
@@ -181,6 +184,7 @@ impl Service {
         let settings_desk = Arc::new(SettingsDesk::new(store.clone(), environment.clone()));
         let issuer = KeyIssuer::new(store.clone(), environment.clone(), pepper.clone(), brand.clone());
         let engine = Arc::new(Engine::new(store.clone(), environment.clone(), settings));
+        let paid_calls = paid_calls(&config, &pepper, &engine, &shelf)?;
         Ok(Self {
             desk: CallDesk::new(engine.clone(), shelf.clone()),
             reader: Reader::new(store.clone(), shelf.clone()),
@@ -205,6 +209,7 @@ impl Service {
             vault,
             topups,
             payouts,
+            paid_calls,
             webhooks: WebhookDesk::new(webhooks.clone()),
             dispatcher: Arc::new(Dispatcher::new(webhooks)),
             builtin,
@@ -223,7 +228,7 @@ impl Service {
 pub(crate) type Processors = (Option<Arc<dyn Processor>>, Option<Arc<BuiltinProcessor>>);
 
 /// Whether nobody but this machine is meant to reach the service.
-fn is_loopback(config: &Config) -> bool {
+pub(crate) fn is_loopback(config: &Config) -> bool {
     let address = config.server.listen.parse::<std::net::SocketAddr>();
     let url = config.server.public_url.parse::<http::Uri>();
     let host = url.as_ref().ok().and_then(http::Uri::host);

@@ -5,6 +5,7 @@ use turnpike_core::ids::{CallId, TenantId};
 use turnpike_core::ledger::Hold;
 use turnpike_core::ledger::command::{DriftKind, OutcomeKind, StoredOutcome};
 use turnpike_core::ledger::hold::{Claim, ClaimKey};
+use turnpike_core::ledger::paid_call::ANSWER_KEPT_MS;
 use turnpike_core::money::Micros;
 use turnpike_core::time::Timestamp;
 
@@ -73,12 +74,20 @@ impl<S: Sql> Calls for S {
     }
 
     async fn prune_outcomes(&self, now: Timestamp, limit: u32) -> Result<u64, StoreError> {
-        // The row stays, so that a late repeat is told that its answer has expired.
+        // The row stays, so that a late repeat is told that its answer has expired. What a wallet pays for, or has paid
+        // for just now, is still fetched.
         let statement = Statement::new(
             "UPDATE outcomes SET body = NULL WHERE (bucket, tenant_id, call_id) IN
-                 (SELECT bucket, tenant_id, call_id FROM outcomes
-                  WHERE expires_at < $1 AND body IS NOT NULL ORDER BY expires_at LIMIT $2)",
-            params![now.millis(), i64::from(limit)],
+                 (SELECT o.bucket, o.tenant_id, o.call_id FROM outcomes o
+                  WHERE o.expires_at < $1 AND o.body IS NOT NULL AND NOT EXISTS
+                      (SELECT 1 FROM paid_calls p WHERE p.bucket = o.bucket AND p.tenant_id = o.tenant_id
+                           AND p.request_id = o.call_id AND (p.ended_at IS NULL OR p.ended_at >= $3))
+                  ORDER BY o.expires_at LIMIT $2)",
+            params![
+                now.millis(),
+                i64::from(limit),
+                now.plus_millis(-ANSWER_KEPT_MS).millis()
+            ],
         );
         Ok(self.write(vec![statement]).await?.first().copied().unwrap_or(0))
     }

@@ -60,28 +60,31 @@ pub(crate) fn touched(counts: &[u64]) -> bool {
     counts.first().is_some_and(|count| *count > 0)
 }
 
+/// Adds a workspace without a past.
+pub(crate) fn insert_tenant(tenant: &Tenant) -> Result<Statement, StoreError> {
+    let mut params = tenant_params(tenant.id);
+    params.extend(params![
+        &*tenant.name,
+        tenant.status.code(),
+        to_json(&tenant.settings)?,
+        tenant.credits_per_dollar.get(),
+        0_i64,
+        &transfer::GENESIS[..],
+        0_i64,
+        tenant.created_at.millis(),
+        tenant.settings.low_balance.pool_usd.map(Micros::get),
+        tenant.settings.low_balance.end_user_usd.map(Micros::get),
+    ]);
+    let sql = "INSERT INTO tenants (bucket, tenant_id, name, status, settings, credits_per_dollar, transfer_seq, chain,
+             event_seq, created_at, low_pool, low_end_user)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+    Ok(Statement::new(sql, params))
+}
+
 #[async_trait]
 impl<S: Sql> Directory for S {
     async fn insert_tenant(&self, tenant: &Tenant, audit: &AuditRow) -> Result<(), StoreError> {
-        let mut params = tenant_params(tenant.id);
-        params.extend(params![
-            &*tenant.name,
-            tenant.status.code(),
-            to_json(&tenant.settings)?,
-            tenant.credits_per_dollar.get(),
-            0_i64,
-            &transfer::GENESIS[..],
-            0_i64,
-            tenant.created_at.millis(),
-            tenant.settings.low_balance.pool_usd.map(Micros::get),
-            tenant.settings.low_balance.end_user_usd.map(Micros::get),
-        ]);
-        let insert = Statement::new(
-            "INSERT INTO tenants (bucket, tenant_id, name, status, settings, credits_per_dollar, transfer_seq, chain,
-                 event_seq, created_at, low_pool, low_end_user)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
-            params,
-        );
+        let insert = insert_tenant(tenant)?;
         self.write(vec![insert, audit_row(audit)]).await.map(drop)
     }
 

@@ -3,6 +3,8 @@
 //! A day's calls are found by a range of their ids, which begin with the time they were made at, and are then told
 //! apart by when their hold was taken; no call outside the range is read.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use async_trait::async_trait;
 use turnpike_core::ids::TenantId;
 use turnpike_core::ledger::drift::{DriftKey, DriftState, DriftWindow};
@@ -62,6 +64,34 @@ const DAY_LOSSES: &str = "SELECT t.tenant_id, d.provider
     GROUP BY t.tenant_id, d.provider HAVING CAST(SUM(d.loss) AS BIGINT) >= $5
     ORDER BY t.tenant_id, d.provider";
 
+/// What paid calls cost that were made on the day `$1` to `$2`; their ids are random, so the day finds them.
+fn paid_day_costs_sql(of_tenant: bool) -> String {
+    let narrowed = if of_tenant {
+        "AND bucket = $4 AND tenant_id = $5"
+    } else {
+        ""
+    };
+    format!(
+        "SELECT tenant_id, CAST(SUM(base_cost) AS BIGINT), CAST(SUM(loss) AS BIGINT) FROM paid_calls
+         WHERE created_at >= $1 AND created_at < $2 AND provider = $3 {narrowed}
+         GROUP BY tenant_id ORDER BY tenant_id"
+    )
+}
+
+const PAID_DAY_LOSSES: &str = "SELECT tenant_id, provider FROM paid_calls
+    WHERE created_at >= $1 AND created_at < $2 AND provider IS NOT NULL AND loss > 0
+    GROUP BY tenant_id, provider HAVING CAST(SUM(loss) AS BIGINT) >= $3
+    ORDER BY tenant_id, provider";
+
+/// Adds what a row of either kind of call says to its workspace's sums.
+fn add_costs(sums: &mut BTreeMap<TenantId, (Micros, Micros)>, row: &Row) -> Result<(), StoreError> {
+    let overflow = || StoreError::Corrupt("a sum is too large".to_owned());
+    let sum = sums.entry(TenantId(row.uuid(0)?)).or_default();
+    sum.0 = sum.0.checked_add(rows::micros(row, 1)?).ok_or_else(overflow)?;
+    sum.1 = sum.1.checked_add(rows::micros(row, 2)?).ok_or_else(overflow)?;
+    Ok(())
+}
+
 #[async_trait]
 impl<S: Sql> Drifts for S {
     async fn day_costs(
@@ -76,14 +106,25 @@ impl<S: Sql> Drifts for S {
             params.extend(rows::tenant_params(tenant));
         }
         let sql = day_costs_sql(tenant.is_some());
-        let costs = |row: &Row| {
-            Ok(DayCosts {
-                tenant: TenantId(row.uuid(0)?),
-                metered: rows::micros(row, 1)?,
-                loss: rows::micros(row, 2)?,
+        let mut sums: BTreeMap<TenantId, (Micros, Micros)> = BTreeMap::new();
+        for row in self.query(&sql, params).await? {
+            add_costs(&mut sums, &row)?;
+        }
+        let mut params = params![day.start().millis(), day.end().millis(), provider];
+        if let Some(tenant) = tenant {
+            params.extend(rows::tenant_params(tenant));
+        }
+        for row in self.query(&paid_day_costs_sql(tenant.is_some()), params).await? {
+            add_costs(&mut sums, &row)?;
+        }
+        Ok(sums
+            .into_iter()
+            .map(|(tenant, (metered, loss))| DayCosts {
+                tenant,
+                metered,
+                loss,
             })
-        };
-        self.query(&sql, params).await?.iter().map(costs).collect()
+            .collect())
     }
 
     async fn list_day_losses(
@@ -94,7 +135,12 @@ impl<S: Sql> Drifts for S {
         let mut params = day_params(day);
         params.push(Param::from(at_least.get()));
         let lost = |row: &Row| Ok((TenantId(row.uuid(0)?), row.text(1)?.to_owned()));
-        self.query(DAY_LOSSES, params).await?.iter().map(lost).collect()
+        let mut rows = self.query(DAY_LOSSES, params).await?;
+        let params = params![day.start().millis(), day.end().millis(), at_least.get()];
+        rows.extend(self.query(PAID_DAY_LOSSES, params).await?);
+        // A house tenant has paid calls alone, and no other has any.
+        let lost: BTreeSet<_> = rows.iter().map(lost).collect::<Result<_, StoreError>>()?;
+        Ok(lost.into_iter().collect())
     }
 
     async fn list_open_drifts(&self) -> Result<Vec<(DriftKey, DriftWindow)>, StoreError> {
@@ -197,6 +243,33 @@ fn import(row: &Row) -> Result<DriftImport, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_days_paid_calls_are_found_by_the_day() {
+        let connection = rusqlite::Connection::open_in_memory().unwrap();
+        for migration in crate::migrate::SQLITE {
+            connection.execute_batch(migration.sql).unwrap();
+        }
+        for sql in [
+            paid_day_costs_sql(false),
+            paid_day_costs_sql(true),
+            PAID_DAY_LOSSES.to_owned(),
+        ] {
+            let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            let count = explain.parameter_count();
+            let plan: Vec<String> = explain
+                .query_map(rusqlite::params_from_iter(vec![0; count]), |row| row.get(3))
+                .unwrap()
+                .collect::<Result<_, _>>()
+                .unwrap();
+            let by_day = |line: &String| line.contains("paid_calls_created (created_at>? AND created_at<?)");
+            let by_tenant = |line: &String| line.contains("(bucket=? AND tenant_id=?)");
+            assert!(
+                plan.iter().any(|line| by_day(line) || by_tenant(line)),
+                "{plan:?}"
+            );
+        }
+    }
 
     #[test]
     fn a_days_calls_are_found_by_a_range_of_ids() {

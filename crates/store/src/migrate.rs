@@ -35,6 +35,7 @@ pub(crate) const SQLITE: &[Migration] = migrations!("sqlite":
     7 "0007_people",
     8 "0008_payouts",
     9 "0009_keys",
+    10 "0010_paid_calls",
 );
 pub(crate) const POSTGRES: &[Migration] = migrations!("postgres":
     1 "0001_foundation",
@@ -46,6 +47,7 @@ pub(crate) const POSTGRES: &[Migration] = migrations!("postgres":
     7 "0007_people",
     8 "0008_payouts",
     9 "0009_keys",
+    10 "0010_paid_calls",
 );
 
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)";

@@ -240,7 +240,7 @@ impl AuditRow {
 pub struct DayCosts {
     /// The workspace.
     pub tenant: TenantId,
-    /// Base cost of the captured calls, less what was credited back.
+    /// Base cost of the captured calls, less what was credited back, and of those that wallets pay for.
     pub metered: Micros,
     /// What the operator lost by them.
     pub loss: Micros,

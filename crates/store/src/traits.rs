@@ -19,6 +19,7 @@ use crate::error::{StoreError, SubmitError};
 use crate::invitations::Invitations;
 use crate::keys::Keys;
 use crate::members::Members;
+use crate::paid_calls::PaidCalls;
 use crate::payouts::Payouts;
 use crate::people::People;
 use crate::records::{
@@ -355,6 +356,7 @@ pub trait Store:
     + Sessions
     + Topups
     + Payouts
+    + PaidCalls
     + Drifts
     + WebhookEndpoints
     + WebhookEvents
@@ -377,6 +379,7 @@ impl<T> Store for T where
         + Sessions
         + Topups
         + Payouts
+        + PaidCalls
         + Drifts
         + WebhookEndpoints
         + WebhookEvents

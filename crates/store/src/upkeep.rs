@@ -7,6 +7,7 @@ use turnpike_core::ledger::audit::{AuditReport, Auditor};
 
 use crate::audit_log::{self, audit_in_order};
 use crate::error::StoreError;
+use crate::paid_calls::{self, paid_calls_in_order};
 use crate::payouts::{self, payouts_in_order};
 use crate::rows::{self, ACCOUNT_COLUMNS, TENANT_HEAD_COLUMNS, tenant_params};
 use crate::sql::{Row, Sql, Statement};
@@ -40,6 +41,7 @@ pub(crate) trait SharedUpkeep: Sql {
             calls_in_order(tenant),
             topups_in_order(tenant),
             payouts_in_order(tenant),
+            paid_calls_in_order(tenant),
             of_tenant(
                 &format!("kind, owner, {ACCOUNT_COLUMNS}"),
                 "accounts",
@@ -59,11 +61,15 @@ pub(crate) trait SharedUpkeep: Sql {
                 2 => auditor.topup(tenant, &rows::document(&row, 0)?),
                 3 => auditor.payout(&rows::document(&row, 0)?, &payouts::index(&row)?),
                 4 => {
+                    let call = rows::document(&row, 0)?;
+                    auditor.paid_call(tenant, &call, &paid_calls::index(&row)?, row.opt_uuid(10)?);
+                }
+                5 => {
                     let key = rows::account_key(tenant, row.small(0)?, row.text(1)?)?;
                     auditor.account(&key, &rows::account(&row, 2)?);
                 }
-                5 => auditor.event(row.int(0)?),
-                6 => {
+                6 => auditor.event(row.int(0)?),
+                7 => {
                     let record = audit_log::record(&row)?;
                     auditor.audit_line(&record.line(tenant), &record.hash);
                 }

@@ -30,7 +30,10 @@ pub use guard::Guard;
 pub use identity::{IdentityError, IdentityProvider, KeyProvider, PublicKey};
 pub use openai::stream::{EventStream, StreamSummary};
 pub use openai::{ChatApi, Completion};
-pub use payments::{Facilitator, FacilitatorError, Fate, Settled, SignedPayment, Verdict};
+pub use payments::{
+    Facilitator, FacilitatorError, Fate, PayerKey, Settled, SignedPayment, SimulatedFacilitator,
+    SimulatedSettings, Verdict,
+};
 pub use processor::{BuiltinProcessor, Processor, ProcessorError, StripeProcessor, StripeSettings};
 pub use provider::{BuildError, Provider, ProviderKind, ProviderSettings};
 pub use resolve::{BoundedResolver, Resolver, SystemResolver};

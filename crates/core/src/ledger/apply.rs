@@ -19,8 +19,8 @@ use super::rejection::Rejection;
 use super::token::EndUserToken;
 use super::transfer::{Cause, Transfer};
 use super::{
-    apply_call, apply_dispute, apply_drift, apply_paid_call, apply_payout, apply_refund, apply_topup,
-    apply_user,
+    apply_call, apply_dispute, apply_drift, apply_paid_call, apply_payout, apply_refund, apply_settlement,
+    apply_topup, apply_user,
 };
 use crate::ids::{CallId, EventId, ExternalUserId, TokenId, TransferId, audit_id};
 use crate::money::Micros;
@@ -71,8 +71,8 @@ pub fn apply(books: &mut Books, command: &Command) -> Result<Outcome, Rejection>
             Action::FinishPaidCall(finish) => apply_paid_call::finish(&mut step, finish),
             Action::FailPaidCall(fail) => apply_paid_call::fail(&mut step, fail),
             Action::AbandonPaidCall(call) => apply_paid_call::abandon(&mut step, call),
-            Action::LeaseSettlement(lease) => apply_paid_call::lease(&mut step, lease),
-            Action::ReportSettlement(report) => apply_paid_call::report(&mut step, report),
+            Action::LeaseSettlement(lease) => apply_settlement::lease(&mut step, lease),
+            Action::ReportSettlement(report) => apply_settlement::report(&mut step, report),
         }?;
         step.write_note(&outcome)?;
         Ok(outcome)

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::account::{AccountKey, AccountKind, AccountStatus, Payer};
 use super::apply::{Posting, Step, object};
 use super::apply_payout::{free_margin, reserve_margin};
+use super::books::DriftRecord;
 use super::command::{Capture, Drift, DriftKind, FinishStream, NewHold, Outcome, Release, StoredOutcome};
 use super::event::EventType;
 use super::hold::{CallRef, Hold, HoldState, LoopCount};
@@ -503,9 +504,15 @@ fn book_drift(step: &mut Step<'_>, hold: &mut Hold, drift: Option<&Drift>) -> Re
         attribution: hold.subject.attribution.as_ref(),
     })?;
     hold.loss = hold.loss.checked_add(drift.loss).ok_or(Rejection::Overflow)?;
-    step.books
-        .drifts
-        .push((step.command.tenant, hold.clone(), drift.clone()));
+    step.books.drifts.push(DriftRecord {
+        tenant: step.command.tenant,
+        call: hold.call.call,
+        provider: hold.subject.provider.clone(),
+        model: hold.subject.model.clone(),
+        charged: hold.charged,
+        at: hold.finished_at.unwrap_or(hold.created_at),
+        drift: drift.clone(),
+    });
     Ok(())
 }
 

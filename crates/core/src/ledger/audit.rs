@@ -6,10 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use uuid::Uuid;
+
 use super::account::{Account, AccountKey, AccountKind};
 use super::audit_log::AuditLine;
 use super::books::TenantHead;
 use super::hold::{Hold, HoldState};
+use super::paid_call::{PaidCall, PaidCallIndex, PaidCallState};
 use super::payout::{Payout, PayoutIndex};
 use super::topup::Topup;
 use super::transfer::{Cause, GENESIS, Transfer};
@@ -27,6 +30,7 @@ pub struct Auditor {
     open_calls: BTreeMap<AccountKey, i64>,
     calls: BTreeMap<CallId, CallSum>,
     payouts: BTreeMap<Arc<str>, PayoutSum>,
+    paid: BTreeMap<AccountKey, i128>,
     chain: [u8; 32],
     next_transfer: i64,
     next_event: i64,
@@ -41,6 +45,7 @@ struct CallSum {
     charged: i128,
     refunded: i128,
     loss: i128,
+    regained: i128,
 }
 
 #[derive(Debug, Default)]
@@ -66,6 +71,10 @@ pub struct AuditCounts {
     pub topups: u64,
     /// Payouts.
     pub payouts: u64,
+    /// Calls that wallets pay for by themselves.
+    pub paid_calls: u64,
+    /// Those that are not over.
+    pub open_paid_calls: u64,
     /// Rows of the audit log.
     pub audit_rows: u64,
 }
@@ -94,6 +103,7 @@ impl Auditor {
             open_calls: BTreeMap::new(),
             calls: BTreeMap::new(),
             payouts: BTreeMap::new(),
+            paid: BTreeMap::new(),
             chain: GENESIS,
             next_transfer: 1,
             next_event: 1,
@@ -107,6 +117,8 @@ impl Auditor {
                 events: 0,
                 topups: 0,
                 payouts: 0,
+                paid_calls: 0,
+                open_paid_calls: 0,
                 audit_rows: 0,
             },
             findings: Vec::new(),
@@ -168,12 +180,18 @@ impl Auditor {
             };
             *sum = sum.saturating_add(amount);
         }
+        if matches!(transfer.cause, Cause::PublicCharge | Cause::PublicMargin) {
+            self.public_entry(transfer);
+        }
         if let Some(call) = transfer.call {
             let sums = self.calls.entry(call).or_default();
             let sum = match transfer.cause {
-                Cause::Charge | Cause::Margin => &mut sums.charged,
+                Cause::Charge | Cause::Margin | Cause::PublicCharge | Cause::PublicMargin => {
+                    &mut sums.charged
+                }
                 Cause::StreamRefund | Cause::MarginRefund => &mut sums.refunded,
                 Cause::OperatorLoss => &mut sums.loss,
+                Cause::LossReversal => &mut sums.regained,
                 Cause::Grant
                 | Cause::Allocate
                 | Cause::Deallocate
@@ -219,18 +237,7 @@ impl Auditor {
     pub fn hold(&mut self, tenant: TenantId, hold: &Hold) {
         self.counts.holds = self.counts.holds.saturating_add(1);
         let id = hold.call.call;
-        let sums = self.calls.remove(&id).unwrap_or_default();
-        for (what, ledger, record) in [
-            ("charged", sums.charged, hold.charged),
-            ("refunded", sums.refunded, hold.refunded),
-            ("loss", sums.loss, hold.loss),
-        ] {
-            if ledger != i128::from(record.get()) {
-                self.find(format!(
-                    "call {id}: {what} is {record} in its record and {ledger} µUSD in the ledger"
-                ));
-            }
-        }
+        self.entries_fit(id, hold.charged, hold.refunded, hold.loss);
         if hold.charged > hold.amount || hold.refunded > hold.charged || hold.charged.is_negative() {
             self.find(format!("call {id}: 0 ≤ refunded ≤ charged ≤ hold does not hold"));
         }
@@ -255,6 +262,91 @@ impl Auditor {
         // A captured stream may still run; the other states decide whether it is finished.
         if hold.state != HoldState::Captured && hold.is_finished() == (hold.state == HoldState::Held) {
             self.find(format!("call {id}: finished and {} contradict", hold.state));
+        }
+    }
+
+    /// A call's entries sum to what its record says.
+    fn entries_fit(&mut self, id: CallId, charged: Micros, refunded: Micros, loss: Micros) {
+        let sums = self.calls.remove(&id).unwrap_or_default();
+        for (what, ledger, record) in [
+            ("charged", sums.charged, charged),
+            ("refunded", sums.refunded, refunded),
+            ("loss", sums.loss.saturating_sub(sums.regained), loss),
+        ] {
+            if ledger != i128::from(record.get()) {
+                self.find(format!(
+                    "call {id}: {what} is {record} in its record and {ledger} µUSD in the ledger"
+                ));
+            }
+        }
+    }
+
+    /// A wallet pays the provider's cost and the margin, and nothing else is booked as a wallet's payment.
+    fn public_entry(&mut self, transfer: &Transfer) {
+        let to = if transfer.cause == Cause::PublicCharge {
+            AccountKind::ProviderCost
+        } else {
+            AccountKind::Margin
+        };
+        if (transfer.debit.kind, transfer.credit.kind) != (AccountKind::Payer, to) || transfer.call.is_none()
+        {
+            self.find(format!(
+                "transfer {}: a {} from {} to {}",
+                transfer.seq, transfer.cause, transfer.debit, transfer.credit
+            ));
+        }
+    }
+
+    /// A paid call, in any order, after all transfers, with what is stored beside it and the request that its payment
+    /// was claimed for: it was paid once or never, by the wallet that authorised it.
+    pub fn paid_call(
+        &mut self,
+        tenant: TenantId,
+        call: &PaidCall,
+        index: &PaidCallIndex<'_>,
+        claimed_for: Option<Uuid>,
+    ) {
+        self.counts.paid_calls = self.counts.paid_calls.saturating_add(1);
+        let id = call.entry_id();
+        if *index != call.index() {
+            self.find(format!("paid call {id}: its columns contradict its document"));
+        }
+        // INVARIANT: a payment is claimed for one request, so it is settled for one.
+        if claimed_for != Some(call.id.0) {
+            self.find(format!("paid call {id}: its payment is not claimed for it"));
+        }
+        let paid = call
+            .settlement
+            .as_ref()
+            .map_or(Micros::ZERO, |settlement| settlement.amount);
+        self.entries_fit(id, paid, Micros::ZERO, call.loss);
+        let is_settled = call.state == PaidCallState::Settled;
+        let is_answered = matches!(call.state, PaidCallState::Settling | PaidCallState::Refused);
+        let contradicts = is_settled != call.settlement.is_some()
+            || call.state.is_open() == call.ended_at.is_some()
+            || (call.state == PaidCallState::Failed) != call.failure.is_some()
+            || ((is_settled || is_answered) && call.charge.is_none())
+            || (!call.state.is_open() && call.payment.signed.is_some())
+            || call
+                .charge
+                .is_some_and(|charge| charge.effective > call.payment.max);
+        if contradicts {
+            self.find(format!(
+                "paid call {id}: {} and its record contradict",
+                call.state
+            ));
+        }
+        let payer = PaidCall::account(tenant, call.payment.payer);
+        if call.state.is_open() {
+            self.counts.open_paid_calls = self.counts.open_paid_calls.saturating_add(1);
+            let count = self.open_calls.entry(payer.clone()).or_default();
+            *count = count.saturating_add(1);
+            let held = self.held.entry(payer.clone()).or_default();
+            *held = held.saturating_add(i128::from(call.payment.max.get()));
+        }
+        if !paid.is_zero() {
+            let sum = self.paid.entry(payer).or_default();
+            *sum = sum.saturating_add(i128::from(paid.get()));
         }
     }
 
@@ -314,6 +406,12 @@ impl Auditor {
             self.find(format!(
                 "account {key}: balance is {} and its entries sum to {posted} µUSD",
                 account.posted
+            ));
+        }
+        let paid = self.paid.remove(key).unwrap_or_default();
+        if key.kind == AccountKind::Payer && posted.saturating_add(paid) != 0 {
+            self.find(format!(
+                "account {key}: its calls were paid with {paid} and its entries sum to {posted} µUSD"
             ));
         }
         let held = self.held.remove(key).unwrap_or_default();
@@ -398,6 +496,9 @@ impl Auditor {
         }
         for (key, count) in std::mem::take(&mut self.open_calls) {
             self.find(format!("account {key} has {count} unfinished calls and no row"));
+        }
+        for (key, sum) in std::mem::take(&mut self.paid) {
+            self.find(format!("account {key} paid {sum} µUSD and has no row"));
         }
         for payout in std::mem::take(&mut self.payouts).into_keys() {
             self.find(format!("payout {payout} has entries and no record"));

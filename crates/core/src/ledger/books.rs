@@ -14,13 +14,15 @@ use super::command::{AuditEntry, Drift, StoredOutcome};
 use super::drift::{DriftKey, DriftWindow};
 use super::event::Event;
 use super::hold::{Claim, ClaimKey, Hold, LoopCount, LoopKey};
+use super::paid_call::PaidCall;
 use super::payout::{Payout, PayoutSettings};
 use super::policy::EndUser;
 use super::token::EndUserToken;
 use super::topup::{AutoTopup, Topup};
 use super::transfer::{GENESIS, Transfer};
-use crate::ids::{CallId, ExternalUserId, PayoutId, TenantId, TokenId, TopupId};
+use crate::ids::{CallId, ExternalUserId, PayoutId, RequestId, TenantId, TokenId, TopupId};
 use crate::money::{CreditsPerDollar, Micros};
+use crate::time::Timestamp;
 
 /// A workspace as the ledger knows it: its state, and the heads of its chain and of its event sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,6 +230,25 @@ impl<K: Clone + Eq + Hash, V: Clone> Table<K, V> {
     }
 }
 
+/// A call whose metered cost is not what the provider reported, to append.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriftRecord {
+    /// Whose call.
+    pub tenant: TenantId,
+    /// The call, as its transfers name it.
+    pub call: CallId,
+    /// Who was asked.
+    pub provider: Arc<str>,
+    /// The provider's name of the model.
+    pub model: Option<Arc<str>>,
+    /// What the call was charged.
+    pub charged: Micros,
+    /// When it was recorded.
+    pub at: Timestamp,
+    /// The difference.
+    pub drift: Drift,
+}
+
 /// All rows of a batch.
 #[derive(Clone, Debug, Default)]
 pub struct Books {
@@ -255,6 +276,8 @@ pub struct Books {
     pub payouts: Table<(TenantId, PayoutId), Payout>,
     /// Where workspaces are paid out to.
     pub payout_settings: Table<TenantId, PayoutSettings>,
+    /// Calls that wallets pay for by themselves.
+    pub paid_calls: Table<(TenantId, RequestId), PaidCall>,
     /// Transfers to append.
     pub transfers: Vec<Transfer>,
     /// Events to append, with their tenant.
@@ -262,7 +285,7 @@ pub struct Books {
     /// Stored answers to append.
     pub outcomes: Vec<(TenantId, CallId, StoredOutcome)>,
     /// Drift records to append.
-    pub drifts: Vec<(TenantId, Hold, Drift)>,
+    pub drifts: Vec<DriftRecord>,
     /// Audit rows to append.
     pub audits: Vec<AuditEntry>,
     /// Names by which a processor's events find a top-up, to add where they are not known.
@@ -284,6 +307,7 @@ macro_rules! each_table {
         $books.drift_windows.$does();
         $books.payouts.$does();
         $books.payout_settings.$does();
+        $books.paid_calls.$does();
     };
 }
 

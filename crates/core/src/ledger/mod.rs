@@ -12,6 +12,7 @@ mod apply_drift;
 mod apply_paid_call;
 mod apply_payout;
 mod apply_refund;
+mod apply_settlement;
 mod apply_topup;
 mod apply_user;
 pub mod audit;

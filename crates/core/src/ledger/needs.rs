@@ -6,7 +6,8 @@ use super::account::{AccountKey, AccountKind, Payer};
 use super::command::{Action, Command, TopupRef, event_claim};
 use super::drift::DriftKey;
 use super::hold::{CallRef, ClaimKey, LoopKey};
-use crate::ids::{CallId, ExternalUserId, PayoutId, TenantId, TokenId, TopupId};
+use super::paid_call::{PaidCall, PaidCallRef};
+use crate::ids::{CallId, ExternalUserId, PayoutId, RequestId, TenantId, TokenId, TopupId};
 
 /// The rows a batch has to load before its commands are applied.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +38,8 @@ pub struct Needs {
     pub payouts: Vec<(TenantId, PayoutId)>,
     /// Where workspaces are paid out to.
     pub payout_settings: Vec<TenantId>,
+    /// Paid calls.
+    pub paid_calls: Vec<(TenantId, RequestId)>,
 }
 
 impl Command {
@@ -128,13 +131,21 @@ impl Command {
             Action::ReportPayout(report) => needs.payout(self.tenant, report.payout),
             Action::CancelPayout(payout) => needs.payout(self.tenant, *payout),
             Action::ChangePayouts(_) => needs.payout_settings.push(self.tenant),
-            Action::ClaimPaidCall(_)
-            | Action::DispatchPaidCall(_)
-            | Action::FinishPaidCall(_)
-            | Action::FailPaidCall(_)
-            | Action::AbandonPaidCall(_)
-            | Action::LeaseSettlement(_)
-            | Action::ReportSettlement(_) => {}
+            Action::ClaimPaidCall(new) => {
+                let payer = PaidCall::account(self.tenant, new.payment.payer);
+                needs.accounts.push(payer);
+                needs.paid_calls.push((self.tenant, new.id));
+                needs.claims.push(PaidCall::claim(self.tenant, &new.payment.key));
+            }
+            Action::DispatchPaidCall(call) => needs.paid_calls.push((self.tenant, call.id)),
+            Action::FinishPaidCall(finish) => needs.paid_call(self.tenant, &finish.call),
+            Action::FailPaidCall(fail) => needs.paid_call(self.tenant, &fail.call),
+            Action::AbandonPaidCall(call) => {
+                needs.paid_call(self.tenant, call);
+                needs.claims.push(PaidCall::claim(self.tenant, &call.key));
+            }
+            Action::LeaseSettlement(lease) => needs.paid_calls.push((self.tenant, lease.call.id)),
+            Action::ReportSettlement(report) => needs.paid_call(self.tenant, &report.call),
         }
     }
 }
@@ -185,6 +196,18 @@ impl Needs {
             self.accounts.push(AccountKey::of(tenant, kind));
         }
         self.payouts.push((tenant, payout));
+    }
+
+    fn paid_call(&mut self, tenant: TenantId, call: &PaidCallRef) {
+        self.accounts.push(PaidCall::account(tenant, call.payer));
+        for kind in [
+            AccountKind::ProviderCost,
+            AccountKind::Margin,
+            AccountKind::OperatorLoss,
+        ] {
+            self.accounts.push(AccountKey::of(tenant, kind));
+        }
+        self.paid_calls.push((tenant, call.id));
     }
 
     fn report(&mut self, tenant: TenantId, topup: &TopupRef, event: Option<&Arc<str>>) {

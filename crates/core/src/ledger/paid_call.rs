@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::account::{AccountKey, AccountKind, coded_enum};
 use super::command::{Drift, StoredOutcome};
 use super::hold::ClaimKey;
-use crate::ids::{RequestId, TenantId};
+use crate::ids::{CallId, ReceiptId, RequestId, TenantId};
 use crate::money::Micros;
 use crate::pricing::Charge;
 use crate::time::Timestamp;
@@ -26,6 +26,12 @@ use crate::x402::Address;
 
 /// The scope of the claims that keep one payment from paying for two requests.
 pub const PAYMENT_SCOPE: &str = "x402";
+
+/// How long an answer is kept for repeats after its call has ended, whatever its outcome says: a day.
+pub const ANSWER_KEPT_MS: i64 = 24 * 3_600_000;
+
+/// Longest name of a transaction that transfers carry.
+const MAX_REFERENCE_CHARS: usize = 128;
 
 coded_enum! {
     /// What can be called and paid for by the call (specification 4.1 to 4.3).
@@ -190,6 +196,56 @@ impl PaidCall {
         }
     }
 
+    /// Names this call in transfers and drift records, which are shown and exported: its receipt's id, because whoever
+    /// knows the request's may fetch the answer.
+    pub fn entry_id(&self) -> CallId {
+        CallId(ReceiptId::of(self.id).0)
+    }
+
+    /// What its transfers refer to: the transaction, or the operation where there is none.
+    pub(super) fn entry_reference(&self) -> Arc<str> {
+        let transaction = self.settlement.as_ref().map(|settlement| &settlement.transaction);
+        let is_hash = |text: &&Arc<str>| {
+            (1..=MAX_REFERENCE_CHARS).contains(&text.len())
+                && text.bytes().all(|byte| byte.is_ascii_graphic())
+        };
+        match transaction.filter(is_hash) {
+            Some(transaction) => transaction.clone(),
+            None => self.subject.operation.as_str().into(),
+        }
+    }
+
+    /// What it costs at the provider, as far as a payment covers it or is to cover it.
+    pub fn base_cost(&self) -> Micros {
+        let base = self.charge.map_or(Micros::ZERO, |charge| charge.base);
+        match (self.state, &self.settlement) {
+            (PaidCallState::Settled, Some(settlement)) => base.min(settlement.amount),
+            (PaidCallState::Settling | PaidCallState::Refused, _) => base,
+            (
+                PaidCallState::Settled
+                | PaidCallState::Claimed
+                | PaidCallState::Dispatched
+                | PaidCallState::Failed,
+                _,
+            ) => Micros::ZERO,
+        }
+    }
+
+    /// What it is found and summed up by.
+    pub fn index(&self) -> PaidCallIndex<'_> {
+        PaidCallIndex {
+            state: self.state.code(),
+            due_at: self.due_at,
+            instance: self.instance,
+            payment_key: &self.payment.key,
+            provider: self.subject.provider.as_deref(),
+            base_cost: self.base_cost(),
+            loss: self.loss,
+            created_at: self.created_at,
+            ended_at: self.ended_at,
+        }
+    }
+
     /// The claim that keeps a payment from paying for two requests.
     pub fn claim(tenant: TenantId, payment_key: &Arc<str>) -> ClaimKey {
         ClaimKey {
@@ -198,6 +254,29 @@ impl PaidCall {
             key: payment_key.clone(),
         }
     }
+}
+
+/// What a paid call is found and summed up by: stored beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PaidCallIndex<'a> {
+    /// [`PaidCallState::code`].
+    pub state: i16,
+    /// [`PaidCall::due_at`].
+    pub due_at: Timestamp,
+    /// [`PaidCall::instance`].
+    pub instance: Uuid,
+    /// [`Payment::key`].
+    pub payment_key: &'a str,
+    /// [`PaidSubject::provider`].
+    pub provider: Option<&'a str>,
+    /// [`PaidCall::base_cost`].
+    pub base_cost: Micros,
+    /// [`PaidCall::loss`].
+    pub loss: Micros,
+    /// [`PaidCall::created_at`].
+    pub created_at: Timestamp,
+    /// [`PaidCall::ended_at`].
+    pub ended_at: Option<Timestamp>,
 }
 
 /// Names a paid call and the rows that belong to it.

@@ -56,6 +56,12 @@ coded_enum! {
         Payout = 17 "payout",
         /// Margin of a payout that failed or was canceled.
         PayoutReturned = 18 "payout_returned",
+        /// The provider's share of what a wallet paid for a call.
+        PublicCharge = 19 "public_charge",
+        /// The margin in what a wallet paid for a call.
+        PublicMargin = 20 "public_margin",
+        /// Provider cost that was booked as lost and was paid for after all.
+        LossReversal = 21 "loss_reversal",
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Malformed, PaymentPayload};
+use super::{Malformed, PaymentPayload, read};
 use crate::ledger::account::coded_enum;
 
 /// Where Permit2 is on every chain.
@@ -18,6 +18,21 @@ pub const UPTO_PROXY: Address = Address([
     0x40, 0x20, 0xa4, 0xf3, 0xb7, 0xb9, 0x0c, 0xca, 0x42, 0x3b, 0x9f, 0xab, 0xcc, 0x0c, 0xe5, 0x7c, 0x6c,
     0x24, 0x00, 0x02,
 ]);
+
+/// Longest signature that is read, in bytes: a contract's may carry how the contract is made.
+pub const MAX_SIGNATURE_BYTES: usize = 4096;
+
+/// The chain's number in a network's name, as 8453 in `eip155:8453`.
+///
+/// # Errors
+/// [`Malformed`] when it is no EVM chain.
+pub fn chain_id(network: &str) -> Result<u64, Malformed> {
+    network
+        .strip_prefix("eip155:")
+        .filter(|digits| !digits.starts_with(['0', '+']))
+        .and_then(|digits| digits.parse().ok())
+        .ok_or_else(|| Malformed::new("a network is eip155: and a chain's number"))
+}
 
 coded_enum! {
     /// How a payment is authorised.
@@ -123,13 +138,5 @@ impl Authorization {
     /// What no two paid calls of one network and asset share: scheme, payer and nonce.
     pub fn key(&self) -> String {
         format!("{}:{}:0x{}", self.scheme, self.payer, hex::encode(self.nonce))
-    }
-}
-
-mod read {
-    use super::{Authorization, Malformed, PaymentPayload};
-
-    pub(super) fn authorization(_payment: &PaymentPayload) -> Result<Authorization, Malformed> {
-        Err(Malformed::new("not written yet"))
     }
 }

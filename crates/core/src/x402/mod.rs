@@ -5,9 +5,12 @@
 //! Source: the x402 specification, version 2, and the packages `@x402/core` and `@x402/evm` 2.27.0.
 
 pub mod evm;
+mod read;
+#[cfg(test)]
+mod tests;
 pub mod wire;
 
-pub use evm::{Address, Authorization, Scheme};
+pub use evm::{Address, Authorization, Scheme, chain_id};
 pub use wire::{
     PaymentPayload, PaymentRequired, PaymentRequirements, ResourceInfo, SettleResponse, Supported,
     SupportedKind, VerifyResponse, X402_VERSION,

@@ -31,7 +31,11 @@ pub struct PaymentRequired {
     /// Ways to pay, at least one.
     pub accepts: Vec<PaymentRequirements>,
     /// `{info, schema}` by name; callers send `info` back.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_is_absent",
+        skip_serializing_if = "Map::is_empty"
+    )]
     pub extensions: Map<String, Value>,
 }
 
@@ -66,7 +70,7 @@ pub struct PaymentRequirements {
     /// How long an authorisation has to be good for, in seconds.
     pub max_timeout_seconds: u64,
     /// What the scheme needs, and what is ours.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_absent")]
     pub extra: Map<String, Value>,
 }
 
@@ -135,7 +139,7 @@ pub struct Supported {
     /// Schemes and networks.
     pub kinds: Vec<SupportedKind>,
     /// Names of extensions.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_absent")]
     pub extensions: Vec<String>,
 }
 
@@ -152,6 +156,14 @@ pub struct SupportedKind {
     /// What the scheme needs from the facilitator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra: Option<Map<String, Value>>,
+}
+
+fn null_is_absent<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// A message as the value of a header.
@@ -188,4 +200,9 @@ pub fn from_header<T: serde::de::DeserializeOwned>(value: &str) -> Result<T, Mal
         .decode(standard)
         .map_err(|_invalid| Malformed::new("no base64"))?;
     serde_json::from_slice(&json).map_err(|error| Malformed::new(format!("no such message: {error}")))
+}
+
+/// A message that is JSON already, as the value of a header.
+pub fn encode(json: &[u8]) -> String {
+    base64::engine::general_purpose::STANDARD.encode(json)
 }

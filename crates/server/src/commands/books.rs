@@ -11,8 +11,8 @@ use super::{load, print, tell};
 use crate::admin_socket;
 use crate::cli::Global;
 use crate::config::Config;
-use crate::identity;
 use crate::service::{Access, SetupError, is_embedded, open_store, pepper, processor};
+use crate::{identity, payments};
 
 pub(super) async fn migrate(global: &Global) -> Result<ExitCode, SetupError> {
     let config = load(global, false)?;
@@ -58,6 +58,7 @@ pub(super) async fn doctor(global: &Global) -> Result<ExitCode, SetupError> {
         checks.extend(check_providers(config));
         checks.push(check_secret(config));
         checks.push(check_processor(global, config).await);
+        checks.push(check_payments(config).await);
         checks.push(check_identity(config).await);
     }
     let ok = checks.iter().all(|check| check.ok);
@@ -127,6 +128,19 @@ async fn check_processor(global: &Global, config: &Config) -> Check {
     match processor.find_payment("pi_turnpike_doctor").await {
         Ok(_) => check(true, format!("{} answers", processor.name())),
         Err(error) => check(false, format!("{error}; check processor.secret_key and api_base")),
+    }
+}
+
+/// Whether the facilitator settles what is sold by the call.
+async fn check_payments(config: &Config) -> Check {
+    let (ok, message) = match payments::check(config).await {
+        Ok(message) => (true, message),
+        Err(message) => (false, message),
+    };
+    Check {
+        name: "payments",
+        ok,
+        message,
     }
 }
 

@@ -84,7 +84,7 @@ async fn dispatch(global: &Global, command: CommandLine) -> Result<ExitCode, Set
         CommandLine::Dev(args) => run_dev(global, args).await,
         CommandLine::Serve { role } => run_service(global, &role).await,
         CommandLine::Openapi => {
-            let document = serde_json::to_string_pretty(&http::document());
+            let document = serde_json::to_string_pretty(&http::printed());
             print(&document.map_err(|error| SetupError::Other(error.to_string()))?)?;
             Ok(ExitCode::SUCCESS)
         }
@@ -258,11 +258,12 @@ async fn run_dev(global: &Global, args: DevArgs) -> Result<ExitCode, SetupError>
     .await?;
     let env = dev::prepare(&started.app, &global.data).await?;
     let link = run::first_start(&started.app).await?;
+    let vendor = started.app.service.config.server.vendor.clone();
     if global.json {
         print(&json!(env).to_string())?;
         tell_first_owner(link.as_deref());
     } else {
-        print(&dev::welcome(&env, &global.data, link.as_deref()))?;
+        print(&dev::welcome(&env, &vendor, &global.data, link.as_deref()))?;
     }
     run::run(started, &global.data).await?;
     Ok(ExitCode::SUCCESS)

@@ -261,6 +261,12 @@ pub(crate) const TABLE: &[Rule] = &[
     post("/api/credits/webhooks/endpoints/{endpointId}/rotate-secret", SECRETS, Effect::Manage),
     post("/api/credits/webhooks/endpoints/{endpointId}/test", CREDENTIALS, Effect::Manage),
     post("/api/credits/webhooks/endpoints/{endpointId}/replay", CREDENTIALS, Effect::Manage),
+    // Pay per call: the payment is the credential
+    post("/vendor/chat", Demand::Public, Effect::Spend),
+    post("/vendor/fim", Demand::Public, Effect::Spend),
+    post("/vendor/list-models", Demand::Public, Effect::Spend),
+    get("/vendor/receipts/{receiptId}", Demand::Public),
+    get("/vendor/openapi.json", Demand::Public),
     // Service
     get("/.well-known/jwks.json", Demand::Public),
     get("/identity/jwks.json", Demand::Public),

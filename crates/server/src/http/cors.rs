@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::body::Body;
+use axum::extract::Request;
 use axum::response::Response;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -52,6 +53,11 @@ impl Origins {
 pub(super) struct Grant(Arc<AtomicBool>);
 
 impl Grant {
+    /// One that is given already.
+    pub(super) fn given() -> Self {
+        Self(Arc::new(AtomicBool::new(true)))
+    }
+
     /// Lets the page at `origin` read the answer.
     pub(super) fn open(&self, origins: &Origins, origin: Option<&HeaderValue>, response: &mut Response) {
         if let Some(origin) = origin
@@ -103,8 +109,14 @@ pub(super) fn check(parts: &Parts, actor: &Actor) -> Result<(), ApiError> {
     Ok(())
 }
 
+/// Whether every page may ask this path: a payment is no credential that a browser would send by itself.
+pub(super) fn is_open(path: &str) -> bool {
+    path.starts_with("/vendor/")
+}
+
 /// The answer to a preflight; `None` = the request is none.
-pub(super) fn preflight(origins: &Origins, method: &Method, headers: &HeaderMap) -> Option<Response> {
+pub(super) fn preflight(origins: &Origins, request: &Request) -> Option<Response> {
+    let (method, headers) = (request.method(), request.headers());
     let origin = headers.get(header::ORIGIN)?;
     if method != Method::OPTIONS || !headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD) {
         return None;
@@ -113,7 +125,8 @@ pub(super) fn preflight(origins: &Origins, method: &Method, headers: &HeaderMap)
     *response.status_mut() = StatusCode::NO_CONTENT;
     let answer = response.headers_mut();
     answer.insert(header::VARY, HeaderValue::from_static("origin"));
-    if !origin.to_str().is_ok_and(|origin| origins.allows(origin)) {
+    let known = origin.to_str().is_ok_and(|origin| origins.allows(origin));
+    if !known && !is_open(request.uri().path()) {
         return Some(response);
     }
     answer.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());

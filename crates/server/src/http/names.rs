@@ -17,6 +17,8 @@ pub(crate) struct HeaderNames {
     pub(crate) cost_usd: HeaderName,
     pub(crate) call_id: HeaderName,
     pub(crate) simulated: HeaderName,
+    pub(crate) request_id: HeaderName,
+    pub(crate) receipt_id: HeaderName,
 }
 
 impl HeaderNames {
@@ -35,6 +37,8 @@ impl HeaderNames {
             cost_usd: name("cost-usd")?,
             call_id: name("call-id")?,
             simulated: name("simulated")?,
+            request_id: name("request-id")?,
+            receipt_id: name("receipt-id")?,
         })
     }
 }

@@ -21,6 +21,9 @@ use super::App;
 use super::access::{Demand, rule_of};
 use super::access_doc::access_in_words;
 
+/// The asset of the built-in configuration.
+const DEFAULT_ASSET: &str = "0x036CbD53842c5426634e7929541eC2318f3dCF7e";
+
 /// The document without its routes.
 pub(super) fn base() -> OpenApi {
     let bearer = |description: &str| {
@@ -58,6 +61,13 @@ pub(super) fn base() -> OpenApi {
         .servers(Some([ServerBuilder::new().url("/").build()]))
         .components(Some(components))
         .build()
+}
+
+/// The whole document as it is printed and checked in, with the asset of the configuration that is built in.
+pub(crate) fn printed() -> OpenApi {
+    let mut document = document();
+    super::vendor_doc::add_offers(&mut document, DEFAULT_ASSET);
+    document
 }
 
 /// The whole document; what each operation demands is taken from the table of routes.

@@ -9,7 +9,8 @@ use serde_json::{Map, Value, json};
 use turnpike_app::AppError;
 use turnpike_core::errors::ErrorCode;
 
-const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+/// Whether clients may repeat by themselves.
+pub(super) const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 /// Says that an answer was stored by an earlier attempt.

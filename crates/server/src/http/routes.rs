@@ -34,7 +34,7 @@ use super::problem::ApiError;
 use super::wrap::{panicked, wrap};
 use super::{
     catalogue, checkout, connect, end_users, header_params, identity, invitations, keys, payouts, pricing,
-    sessions, tokens, topups, webhooks, workspace,
+    sessions, tokens, topups, vendor, vendor_doc, webhooks, workspace,
 };
 use crate::pages::{ICON_PATH, STYLESHEET_PATH};
 use crate::service::SetupError;
@@ -72,6 +72,7 @@ pub(super) fn documented() -> OpenApiRouter<Arc<App>> {
         .merge(catalogue::routes())
         .merge(pricing::routes())
         .merge(workspace::routes())
+        .merge(vendor::routes())
         .routes(routes!(openapi_json))
         .routes(routes!(llms_txt))
         .routes(routes!(healthz))
@@ -105,7 +106,7 @@ pub(crate) fn router(app: &Arc<App>) -> Result<Router, SetupError> {
         .layer(CatchPanicLayer::custom(panicked))
         .layer(axum::middleware::from_fn_with_state(app.clone(), wrap))
         .with_state(app.clone());
-    Ok(router)
+    Ok(vendor::under_its_name(app, router))
 }
 
 async fn not_found() -> ApiError {
@@ -495,8 +496,12 @@ async fn put_settings(State(app): AppState, request: Request) -> Answered {
     get, path = "/openapi.json", tag = "Service",
     responses((status = 200, description = "OpenAPI 3.1", body = Value))
 )]
-async fn openapi_json() -> Response {
-    Json(openapi::document()).into_response()
+async fn openapi_json(State(app): AppState) -> Answered {
+    let mut document = openapi::document();
+    vendor_doc::add_offers(&mut document, &vendor_doc::currency(&app));
+    let document =
+        vendor_doc::named(&app, &document).map_err(|error| ApiError(AppError::internal(&error)))?;
+    Ok(Json(document).into_response())
 }
 
 /// The service in words, for language models.

@@ -28,11 +28,15 @@ pub(crate) async fn wrap(State(app): State<Arc<App>>, mut request: Request, next
     let span = tracing::info_span!("request", request_id = id);
     let asks_state = matches!(request.uri().path(), "/healthz" | "/readyz");
     let origin = cors::origin(request.headers());
-    let grant = cors::Grant::default();
+    let grant = if cors::is_open(request.uri().path()) {
+        cors::Grant::given()
+    } else {
+        cors::Grant::default()
+    };
     if origin.is_some() {
         request.extensions_mut().insert(grant.clone());
     }
-    let preflight = cors::preflight(&app.origins, request.method(), request.headers());
+    let preflight = cors::preflight(&app.origins, &request);
     let mut response = if app.draining.load(Ordering::Acquire) && !asks_state {
         draining()
     } else if let Some(answered) = preflight {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use turnpike_core::ids::TenantId;
 use turnpike_core::ledger::drift::{DriftKey, DriftState, DriftWindow};
+use turnpike_core::ledger::paid_call::PaidCall;
 use turnpike_core::ledger::{Hold, HoldState};
 use turnpike_core::money::Micros;
 use turnpike_core::time::{Day, Timestamp};
@@ -37,6 +38,14 @@ impl State {
             .filter(move |(_, hold)| Day::of(hold.created_at) == day)
             .map(|((tenant, _), hold)| (*tenant, hold))
     }
+
+    fn paid_calls_of(&self, day: Day) -> impl Iterator<Item = (TenantId, &PaidCall)> {
+        self.books
+            .paid_calls
+            .iter()
+            .filter(move |(_, call)| Day::of(call.created_at) == day)
+            .map(|((tenant, _), call)| (*tenant, call))
+    }
 }
 
 #[async_trait]
@@ -56,6 +65,15 @@ impl Drifts for MemoryStore {
             let base = base(hold).ok_or_else(overflow)?;
             sum.0 = sum.0.checked_add(base).ok_or_else(overflow)?;
             sum.1 = sum.1.checked_add(hold.loss).ok_or_else(overflow)?;
+        }
+        for (of, call) in self.state().paid_calls_of(day) {
+            if call.subject.provider.as_deref() != Some(provider) || tenant.is_some_and(|tenant| tenant != of)
+            {
+                continue;
+            }
+            let sum = sums.entry(of).or_default();
+            sum.0 = sum.0.checked_add(call.base_cost()).ok_or_else(overflow)?;
+            sum.1 = sum.1.checked_add(call.loss).ok_or_else(overflow)?;
         }
         let costs = |(tenant, (metered, loss))| DayCosts {
             tenant,
@@ -80,6 +98,13 @@ impl Drifts for MemoryStore {
                 .entry((tenant, hold.subject.provider.to_string()))
                 .or_default();
             *sum = sum.checked_add(hold.loss).ok_or_else(overflow)?;
+        }
+        for (tenant, call) in self.state().paid_calls_of(day) {
+            let Some(provider) = call.subject.provider.as_ref().filter(|_| !call.loss.is_zero()) else {
+                continue;
+            };
+            let sum = sums.entry((tenant, provider.to_string())).or_default();
+            *sum = sum.checked_add(call.loss).ok_or_else(overflow)?;
         }
         let enough = sums.into_iter().filter(|(_, loss)| *loss >= at_least);
         Ok(enough.map(|(key, _)| key).collect())

@@ -6,6 +6,7 @@ mod directory;
 mod drifts;
 mod invitations;
 mod keys;
+mod paid_calls;
 mod payouts;
 mod people;
 mod reads;
@@ -22,6 +23,7 @@ use turnpike_core::ledger::audit::{AuditReport, Auditor};
 use turnpike_core::ledger::audit_log::AuditLine;
 use turnpike_core::ledger::command::StoredOutcome;
 use turnpike_core::ledger::event::Event;
+use turnpike_core::ledger::paid_call::PaidCall;
 use turnpike_core::ledger::{Books, Command, Hold, Needs, Outcome, Transfer, apply};
 use turnpike_core::time::Timestamp;
 
@@ -100,7 +102,8 @@ impl Ledger for MemoryStore {
             tokens,
             drift_windows,
             payouts,
-            payout_settings
+            payout_settings,
+            paid_calls
         );
         let outcome = apply(&mut state.books, &command)?;
         for transfer in &state.books.transfers {
@@ -116,15 +119,15 @@ impl Ledger for MemoryStore {
         for (tenant, call, outcome) in &state.books.outcomes {
             state.outcomes.insert((*tenant, *call), outcome.clone());
         }
-        for (tenant, hold, drift) in &state.books.drifts {
-            state.drifts.entry(*tenant).or_default().push(DriftRow {
-                call: hold.call.call,
-                kind: drift.kind,
-                provider: hold.subject.provider.to_string(),
-                detail: drift.detail.to_string(),
-                charged: hold.charged,
-                loss: drift.loss,
-                created_at: hold.finished_at.unwrap_or(hold.created_at),
+        for record in &state.books.drifts {
+            state.drifts.entry(record.tenant).or_default().push(DriftRow {
+                call: record.call,
+                kind: record.drift.kind,
+                provider: record.provider.to_string(),
+                detail: record.drift.detail.to_string(),
+                charged: record.charged,
+                loss: record.drift.loss,
+                created_at: record.at,
             });
         }
         for entry in &state.books.audits {
@@ -263,6 +266,13 @@ impl Upkeep for MemoryStore {
         payouts
             .filter(|((of, _), _)| *of == tenant)
             .for_each(|(_, payout)| auditor.payout(payout, &payout.index()));
+        for ((_, _), call) in state.books.paid_calls.iter().filter(|((of, _), _)| *of == tenant) {
+            let claim = state
+                .books
+                .claims
+                .get(&PaidCall::claim(tenant, &call.payment.key));
+            auditor.paid_call(tenant, call, &call.index(), claim.map(|claim| claim.subject));
+        }
         let mut accounts: Vec<_> = state
             .books
             .accounts

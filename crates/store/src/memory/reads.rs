@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use turnpike_core::ids::{CallId, TenantId};
+use turnpike_core::ids::{CallId, RequestId, TenantId};
 use turnpike_core::ledger::command::StoredOutcome;
 use turnpike_core::ledger::hold::{Claim, ClaimKey};
+use turnpike_core::ledger::paid_call::ANSWER_KEPT_MS;
 use turnpike_core::ledger::{Account, AccountKey, AccountKind, Hold, HoldState, Payer, Transfer};
 use turnpike_core::time::Timestamp;
 
@@ -57,11 +58,19 @@ impl Calls for MemoryStore {
     }
 
     async fn prune_outcomes(&self, now: Timestamp, most: u32) -> Result<u64, StoreError> {
-        let mut state = self.state();
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let calls = &state.books.paid_calls;
+        let wanted = |(tenant, call): &(TenantId, CallId)| {
+            calls
+                .get(&(*tenant, RequestId(call.0)))
+                .is_some_and(|call| call.ended_at.is_none_or(|at| now.since(at) <= ANSWER_KEPT_MS))
+        };
         let mut expired: Vec<&mut StoredOutcome> = state
             .outcomes
-            .values_mut()
-            .filter(|outcome| outcome.expires_at < now && outcome.body.is_some())
+            .iter_mut()
+            .filter(|(key, outcome)| outcome.expires_at < now && outcome.body.is_some() && !wanted(key))
+            .map(|(_, outcome)| outcome)
             .collect();
         expired.sort_by_key(|outcome| outcome.expires_at);
         let mut pruned = 0;

@@ -8,7 +8,7 @@ use std::hash::Hash;
 
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Statement};
-use turnpike_core::ids::{CallId, ExternalUserId, PayoutId, TenantId, TokenId, TopupId};
+use turnpike_core::ids::{CallId, ExternalUserId, PayoutId, RequestId, TenantId, TokenId, TopupId};
 use turnpike_core::ledger::drift::DriftKey;
 use turnpike_core::ledger::hold::{ClaimKey, LoopKey};
 use turnpike_core::ledger::{AccountKey, Books, Needs, Table};
@@ -55,6 +55,7 @@ pub(super) struct Loads {
     drift_windows: Statement,
     payouts: Statement,
     payout_settings: Statement,
+    paid_calls: Statement,
 }
 
 impl Loads {
@@ -115,8 +116,14 @@ impl Loads {
         let payout_settings = "SELECT k.n, d.document
              FROM unnest($1::smallint[], $2::uuid[]) WITH ORDINALITY AS k(b, t, n)
              JOIN payout_settings d ON d.bucket = k.b AND d.tenant_id = k.t";
-        let (payouts, payout_settings) =
-            tokio::try_join!(client.prepare(payouts), client.prepare(payout_settings))?;
+        let paid_calls = "SELECT k.n, d.document
+             FROM unnest($1::smallint[], $2::uuid[], $3::uuid[]) WITH ORDINALITY AS k(b, t, i, n)
+             JOIN paid_calls d ON d.bucket = k.b AND d.tenant_id = k.t AND d.request_id = k.i";
+        let (payouts, payout_settings, paid_calls) = tokio::try_join!(
+            client.prepare(payouts),
+            client.prepare(payout_settings),
+            client.prepare(paid_calls),
+        )?;
         let (topups, auto_topups, tokens, tokens_of, drift_windows) = tokio::try_join!(
             client.prepare(topups),
             client.prepare(auto_topups),
@@ -146,6 +153,7 @@ impl Loads {
             drift_windows,
             payouts,
             payout_settings,
+            paid_calls,
         })
     }
 }
@@ -165,6 +173,7 @@ pub(super) struct Keys {
     drift_windows: Vec<DriftKey>,
     payouts: Vec<(TenantId, PayoutId)>,
     payout_settings: Vec<TenantId>,
+    paid_calls: Vec<(TenantId, RequestId)>,
 }
 
 fn once<K: Clone + Eq + Hash>(keys: Vec<K>) -> Vec<K> {
@@ -188,6 +197,7 @@ impl From<Needs> for Keys {
             drift_windows: once(needs.drift_windows),
             payouts: once(needs.payouts),
             payout_settings: once(needs.payout_settings),
+            paid_calls: once(needs.paid_calls),
         }
     }
 }
@@ -207,6 +217,7 @@ pub(super) struct Found {
     drift_windows: Vec<Row>,
     payouts: Vec<Row>,
     payout_settings: Vec<Row>,
+    paid_calls: Vec<Row>,
 }
 
 async fn find(
@@ -266,6 +277,9 @@ impl Keys {
         payouts.add(self.payouts.iter().map(|key| key.1.0));
         let mut payout_settings = Columns::default();
         payout_settings.add_tenants(self.payout_settings.iter().copied());
+        let mut paid_calls = Columns::default();
+        paid_calls.add_tenants(self.paid_calls.iter().map(|key| key.0));
+        paid_calls.add(self.paid_calls.iter().map(|key| key.1.0));
         // A connection answers in the order in which these are first polled, which is the order here.
         let (
             tenants,
@@ -281,6 +295,7 @@ impl Keys {
             drift_windows,
             payouts,
             payout_settings,
+            paid_calls,
         ) = tokio::join!(
             find(client, &loads.tenants, self.tenants.len(), tenants),
             find(client, &loads.accounts, self.accounts.len(), accounts),
@@ -305,6 +320,7 @@ impl Keys {
                 self.payout_settings.len(),
                 payout_settings
             ),
+            find(client, &loads.paid_calls, self.paid_calls.len(), paid_calls),
         );
         Ok(Found {
             tenants: tenants?,
@@ -320,6 +336,7 @@ impl Keys {
             drift_windows: drift_windows?,
             payouts: payouts?,
             payout_settings: payout_settings?,
+            paid_calls: paid_calls?,
         })
     }
 
@@ -367,6 +384,13 @@ impl Keys {
             &mut books.payout_settings,
             self.payout_settings,
             settings,
+            0,
+            |row| rows::document(row, 1),
+        )?;
+        fill(
+            &mut books.paid_calls,
+            self.paid_calls,
+            &found.paid_calls,
             0,
             |row| rows::document(row, 1),
         )?;

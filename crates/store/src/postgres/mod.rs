@@ -13,6 +13,7 @@ mod session;
 mod write;
 mod write_drift;
 mod write_money_in;
+mod write_paid_calls;
 mod write_payouts;
 
 use std::collections::VecDeque;

@@ -13,6 +13,7 @@ use turnpike_core::time::Timestamp;
 use super::load::Columns;
 use super::write_drift;
 use super::write_money_in::{self, MoneyIn};
+use super::write_paid_calls::{self, PaidCallWrites};
 use super::write_payouts::{self, PayoutWrites};
 
 /// The write statements of one connection.
@@ -32,6 +33,7 @@ pub(super) struct Writes {
     money_in: MoneyIn,
     drift_windows: Statement,
     payouts: PayoutWrites,
+    paid_calls: PaidCallWrites,
 }
 
 const TENANTS: &str =
@@ -131,6 +133,7 @@ impl Writes {
             money_in: MoneyIn::prepare(client).await?,
             drift_windows: client.prepare(write_drift::DRIFT_WINDOWS).await?,
             payouts: PayoutWrites::prepare(client).await?,
+            paid_calls: PaidCallWrites::prepare(client).await?,
         })
     }
 }
@@ -218,6 +221,7 @@ pub(super) fn statements<'a>(
     write_money_in::add(books, &writes.money_in, &mut add)?;
     write_drift::add(books, &writes.drift_windows, &mut add)?;
     write_payouts::add(books, &writes.payouts, &mut add)?;
+    write_paid_calls::add(books, &writes.paid_calls, &mut add)?;
 
     let loops: Vec<_> = books.loops.changes().filter_map(kept).collect();
     let mut columns = Columns::default();
@@ -251,20 +255,15 @@ pub(super) fn statements<'a>(
     add(books.outcomes.len(), &writes.outcomes, columns);
 
     let mut columns = Columns::default();
-    columns.add_tenants(books.drifts.iter().map(|row| row.0));
-    columns.add(books.drifts.iter().map(|row| row.1.call.call.0));
-    columns.add(books.drifts.iter().map(|row| row.2.kind.code()));
-    columns.add(books.drifts.iter().map(|row| &*row.1.subject.provider));
-    columns.add(books.drifts.iter().map(|row| row.1.subject.model.as_deref()));
-    columns.add(books.drifts.iter().map(|row| &*row.2.detail));
-    columns.add(books.drifts.iter().map(|row| row.1.charged.get()));
-    columns.add(books.drifts.iter().map(|row| row.2.loss.get()));
-    columns.add(
-        books
-            .drifts
-            .iter()
-            .map(|row| row.1.finished_at.unwrap_or(row.1.created_at).millis()),
-    );
+    columns.add_tenants(books.drifts.iter().map(|row| row.tenant));
+    columns.add(books.drifts.iter().map(|row| row.call.0));
+    columns.add(books.drifts.iter().map(|row| row.drift.kind.code()));
+    columns.add(books.drifts.iter().map(|row| &*row.provider));
+    columns.add(books.drifts.iter().map(|row| row.model.as_deref()));
+    columns.add(books.drifts.iter().map(|row| &*row.drift.detail));
+    columns.add(books.drifts.iter().map(|row| row.charged.get()));
+    columns.add(books.drifts.iter().map(|row| row.drift.loss.get()));
+    columns.add(books.drifts.iter().map(|row| row.at.millis()));
     add(books.drifts.len(), &writes.drifts, columns);
     Ok(run)
 }

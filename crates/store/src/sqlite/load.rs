@@ -152,6 +152,14 @@ pub(super) fn load(connection: &Connection, books: &mut Books, needs: &Needs) ->
         |tenant| params![tenant.bucket(), tenant.0.as_bytes()],
         |row| rows::document(row, 0)
     );
+    load_missing!(
+        connection,
+        books.paid_calls,
+        &needs.paid_calls,
+        "SELECT document FROM paid_calls WHERE bucket = ?1 AND tenant_id = ?2 AND request_id = ?3",
+        |key| params![key.0.bucket(), key.0.0.as_bytes(), key.1.0.as_bytes()],
+        |row| rows::document(row, 0)
+    );
     load_tokens_of(connection, books, needs)
 }
 

@@ -9,6 +9,7 @@ mod read;
 mod write;
 mod write_drift;
 mod write_money_in;
+mod write_paid_calls;
 mod write_payouts;
 mod writer;
 

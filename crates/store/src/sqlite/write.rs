@@ -16,6 +16,7 @@ pub(super) fn write(connection: &Connection, books: &Books) -> rusqlite::Result<
     super::write_money_in::write(connection, books)?;
     super::write_drift::write(connection, books)?;
     super::write_payouts::write(connection, books)?;
+    super::write_paid_calls::write(connection, books)?;
     write_appended(connection, books)?;
     let mut update = connection.prepare_cached(
         "UPDATE tenants SET transfer_seq = ?3, chain = ?4, event_seq = ?5, audit_seq = ?6, audit_chain = ?7
@@ -307,18 +308,18 @@ fn write_appended(connection: &Connection, books: &Books) -> rusqlite::Result<()
         "INSERT INTO drifts (bucket, tenant_id, call_id, kind, provider, model, detail, charged, loss, created_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
     )?;
-    for (tenant, hold, row) in &books.drifts {
+    for row in &books.drifts {
         drift.execute(params![
-            tenant.bucket(),
-            tenant.0.as_bytes(),
-            hold.call.call.0.as_bytes(),
-            row.kind.code(),
-            hold.subject.provider,
-            hold.subject.model,
-            row.detail,
-            hold.charged.get(),
-            row.loss.get(),
-            hold.finished_at.unwrap_or(hold.created_at).millis()
+            row.tenant.bucket(),
+            row.tenant.0.as_bytes(),
+            row.call.0.as_bytes(),
+            row.drift.kind.code(),
+            row.provider,
+            row.model,
+            row.drift.detail,
+            row.charged.get(),
+            row.drift.loss.get(),
+            row.at.millis()
         ])?;
     }
     Ok(())

@@ -241,6 +241,7 @@ fn forget(books: &mut Books, needs: &Needs) {
     books.drift_windows.clear();
     books.payouts.clear();
     books.payout_settings.clear();
+    books.paid_calls.clear();
     let finished: Vec<_> = needs
         .holds
         .iter()

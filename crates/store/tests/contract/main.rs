@@ -25,6 +25,7 @@ mod faults;
 mod keys;
 mod money_in;
 mod notes;
+mod paid_calls;
 mod payouts;
 mod people;
 mod reads;
@@ -128,6 +129,17 @@ contract! {
             payouts_are_paged_summed_and_found_while_open,
             payouts_at_once_never_overdraw_the_margin,
             disconnecting_and_opening_take_turns;
+        paid_calls:
+            a_paid_call_comes_back_as_it_was_answered,
+            what_was_not_sent_begins_again,
+            fifty_claims_of_one_request_claim_once,
+            one_payment_pays_for_one_of_fifty_requests,
+            a_wallet_has_no_more_open_than_it_may,
+            a_settlement_is_gone_on_with_by_one_and_booked_once,
+            what_is_due_is_found,
+            a_house_tenant_is_made_once,
+            an_answer_outlives_its_open_call,
+            a_day_costs_what_its_paid_calls_cost;
         tokens:
             a_token_comes_back_as_it_was_minted,
             a_hundred_holds_race_for_a_tokens_ceiling,
@@ -181,6 +193,9 @@ contract! {
         payouts:
             the_audit_finds_a_payout_that_was_tampered_with,
             the_migration_sets_the_margin_aside;
+        paid_calls:
+            a_restart_reads_the_same_rows,
+            the_audit_finds_a_paid_call_that_was_tampered_with;
         webhooks:
             an_event_reaches_the_endpoints_that_want_it,
             a_failed_attempt_is_followed_by_another,

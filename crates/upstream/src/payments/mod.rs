@@ -4,12 +4,26 @@
 //! The rule: whatever is no clear verdict is unknown, never a refusal. A settlement that was refused, or of which
 //! nothing is known, is looked up on the chain before anybody is told that nothing was paid.
 
+mod eip712;
+#[cfg(test)]
+mod eip712_tests;
+#[cfg(any(test, feature = "testing"))]
+mod paying;
+mod simulated;
+#[cfg(test)]
+mod simulated_tests;
+
 use std::fmt;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use turnpike_core::time::Timestamp;
 use turnpike_core::x402::{Authorization, PaymentPayload, PaymentRequirements, SettleResponse, Supported};
+
+pub use eip712::{PayerKey, SignatureFault, TokenDomain, mpp_nonce, recover, signed_digest};
+#[cfg(any(test, feature = "testing"))]
+pub use paying::Terms;
+pub use simulated::{Clock, SimulatedFacilitator, SimulatedSettings};
 
 /// A payment as a facilitator gets it: without what is ours in `extra` and `extensions`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,7 +85,8 @@ pub enum Fate {
 #[error("{0}")]
 pub struct FacilitatorError(pub String);
 
-/// Verifies and settles payments. One call is at most one request on the wire.
+/// Verifies and settles payments. One call is at most one request on the wire; [`Self::fate`] alone, which changes
+/// nothing, asks as often as it has to.
 #[async_trait]
 pub trait Facilitator: Send + Sync + fmt::Debug {
     /// What it can do.

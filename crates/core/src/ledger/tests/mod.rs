@@ -12,6 +12,7 @@ mod check;
 mod disputes;
 mod drift;
 mod limits;
+mod paid_calls;
 mod payouts;
 mod random;
 mod records;
@@ -32,12 +33,15 @@ use super::command::*;
 use super::drift::{DriftKey, DriftWindow};
 use super::event::{Event, EventType};
 use super::hold::{CallSubject, Claim, ClaimKey, LoopCount, LoopKey};
+use super::paid_call::PaidCall;
 use super::payout::{Payout, PayoutSettings};
 use super::policy::EndUser;
 use super::token::EndUserToken;
 use super::topup::{AutoTopup, DisputeState, RefundState, Terms, Topup, TopupSource, TopupState};
 use super::*;
-use crate::ids::{CallId, CommandId, ExternalUserId, PayoutId, RefundId, TenantId, TokenId, TopupId};
+use crate::ids::{
+    CallId, CommandId, ExternalUserId, PayoutId, RefundId, RequestId, TenantId, TokenId, TopupId,
+};
 use crate::money::{CreditsPerDollar, Micros};
 use crate::pricing::Charge;
 use crate::time::Timestamp;
@@ -72,6 +76,7 @@ struct Snapshot {
     drift_windows: HashMap<DriftKey, DriftWindow>,
     payouts: HashMap<(TenantId, PayoutId), Payout>,
     payout_settings: HashMap<TenantId, PayoutSettings>,
+    paid_calls: HashMap<(TenantId, RequestId), PaidCall>,
     appended: [usize; 6],
 }
 
@@ -145,6 +150,7 @@ impl Bench {
         load_all(&mut books.drift_windows, needs.drift_windows);
         load_all(&mut books.payouts, needs.payouts);
         load_all(&mut books.payout_settings, needs.payout_settings);
+        load_all(&mut books.paid_calls, needs.paid_calls);
         let before = self.snapshot();
         let result = apply(&mut self.books, &command);
         if result.is_err() {
@@ -176,6 +182,7 @@ impl Bench {
             drift_windows: rows(&books.drift_windows),
             payouts: rows(&books.payouts),
             payout_settings: rows(&books.payout_settings),
+            paid_calls: rows(&books.paid_calls),
             appended: [
                 books.transfers.len(),
                 books.events.len(),
@@ -312,6 +319,13 @@ impl Bench {
             .payouts
             .iter()
             .for_each(|(_, payout)| auditor.payout(payout, &payout.index()));
+        for ((tenant, _), call) in self.books.paid_calls.iter() {
+            let claim = self
+                .books
+                .claims
+                .get(&PaidCall::claim(*tenant, &call.payment.key));
+            auditor.paid_call(*tenant, call, &call.index(), claim.map(|claim| claim.subject));
+        }
         for key in self.account_keys() {
             auditor.account(&key, self.books.accounts.get(&key).unwrap());
         }

@@ -1,0 +1,551 @@
+//! Calls that a wallet pays for by itself (specification 4.1 to 4.3; decisions, section 13).
+//!
+//! Validate, tell the terms, verify, claim, carry out, store the answer, settle, reply. The claim binds a payment to
+//! one request, and the work behind it runs in a task of its own: a client that leaves cancels nothing and fetches the
+//! answer by the request's id. From the stored answer on, the provider is never asked again.
+
+pub mod mpp;
+mod prepare;
+mod receipt;
+mod recovery;
+mod settlement;
+mod terms;
+#[cfg(test)]
+mod tests;
+mod work;
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use bytes::Bytes;
+use turnpike_core::errors::ErrorCode;
+use turnpike_core::ids::{RequestId, TenantId};
+use turnpike_core::ledger::paid_call::{NewPaidCall, Operation, PaidBy, PaidCall, PaidCallState, Payment};
+use turnpike_core::ledger::{Action, Outcome};
+use turnpike_core::money::{CreditsPerDollar, Micros};
+use turnpike_core::time::Timestamp;
+use turnpike_core::x402::{Authorization, Malformed, PaymentPayload, X402_VERSION};
+use turnpike_upstream::{Facilitator, SignedPayment, Verdict};
+
+use self::mpp::{Challenge, Credential};
+pub use self::prepare::{Assortment, LIST_MODELS_FEE};
+use self::prepare::{Prepared, prepare};
+pub use self::receipt::receipt_id;
+pub use self::recovery::PaidSweep;
+use self::terms::{Offering, Refused};
+pub use self::terms::{PaidCallSettings, Terms};
+use crate::engine::{Engine, LiveGuard, tell};
+use crate::error::AppError;
+use crate::providers::Shelf;
+
+/// How long a finished call's settlement may take before another process may go on with it.
+const SETTLEMENT_MS: i64 = 150_000;
+/// The reason of a facilitator whose payer has not approved Permit2.
+const ALLOWANCE: &str = "permit2_allowance_required";
+
+/// The use cases of paid calls. Cheap to clone.
+#[derive(Clone)]
+pub struct PaidCallDesk {
+    parts: Arc<Parts>,
+}
+
+struct Parts {
+    engine: Arc<Engine>,
+    shelf: Arc<Shelf>,
+    facilitator: Arc<dyn Facilitator>,
+    settings: PaidCallSettings,
+    house: TenantId,
+    offering: RwLock<Option<Arc<Offering>>>,
+}
+
+/// A request to an operation.
+#[derive(Debug)]
+pub struct PaidRequest {
+    /// Which.
+    pub operation: Operation,
+    /// Its body.
+    pub raw: Bytes,
+    /// The id that its header names.
+    pub id: Option<RequestId>,
+    /// What it pays with.
+    pub payment: Option<Offered>,
+}
+
+/// What a request pays with.
+#[derive(Debug)]
+pub enum Offered {
+    /// x402.
+    X402(Box<PaymentPayload>),
+    /// The machine payments protocol; a credential that cannot be read is answered like one that was refused.
+    Mpp(Box<Result<Credential, Malformed>>),
+}
+
+/// What a request is answered.
+#[derive(Debug)]
+pub enum PaidReply {
+    /// It is not paid, or not in a way that can be accepted.
+    Unpaid(Box<Unpaid>),
+    /// It is being worked on.
+    InProgress {
+        /// The request.
+        id: RequestId,
+        /// How far it is.
+        state: PaidCallState,
+    },
+    /// It is paid.
+    Answered {
+        /// The call.
+        call: Box<PaidCall>,
+        /// The answer.
+        body: Bytes,
+    },
+    /// The work was done and the settlement was refused: the answer is held back.
+    Withheld(Box<PaidCall>),
+}
+
+/// The answer to a request that is not paid.
+#[derive(Debug)]
+pub struct Unpaid {
+    /// The terms.
+    pub terms: Terms,
+    /// The same for the other protocol, where it is spoken.
+    pub challenge: Option<Challenge>,
+    /// The last part of the problem's type.
+    pub problem: &'static str,
+    /// For people.
+    pub detail: String,
+    /// Whether the payer has to approve Permit2 first.
+    pub allowance_missing: bool,
+}
+
+/// A payment that can be put to a facilitator.
+struct Acceptable {
+    by: PaidBy,
+    authorization: Authorization,
+    signed: SignedPayment,
+}
+
+impl PaidCallDesk {
+    /// A desk that sells what is on `shelf` and is paid through `facilitator`.
+    pub fn new(
+        engine: Arc<Engine>,
+        shelf: Arc<Shelf>,
+        facilitator: Arc<dyn Facilitator>,
+        settings: PaidCallSettings,
+    ) -> Self {
+        let parts = Parts {
+            engine,
+            shelf,
+            facilitator,
+            house: settings.house(),
+            settings,
+            offering: RwLock::default(),
+        };
+        Self {
+            parts: Arc::new(parts),
+        }
+    }
+
+    /// Whether no money moves.
+    pub fn is_simulated(&self) -> bool {
+        self.parts.facilitator.is_simulated()
+    }
+
+    /// Where and how calls are paid for.
+    pub fn settings(&self) -> &PaidCallSettings {
+        &self.parts.settings
+    }
+
+    /// Makes the house tenant, and asks the facilitator what it can do.
+    ///
+    /// # Errors
+    /// When the store or the facilitator cannot be asked.
+    pub async fn refresh(&self) -> Result<(), AppError> {
+        let parts = &self.parts;
+        let name = parts.settings.house_name();
+        let now = parts.engine.environment.now();
+        parts
+            .engine
+            .store
+            .ensure_house_tenant(parts.house, &name, now)
+            .await?;
+        let supported = parts.facilitator.supported().await.map_err(|error| {
+            tracing::warn!(%error, "the facilitator does not say what it can do");
+            AppError::unavailable()
+        })?;
+        let offering = Offering::of(&supported, &parts.settings.network);
+        *parts.offering.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(offering));
+        Ok(())
+    }
+
+    async fn offering(&self) -> Result<Arc<Offering>, AppError> {
+        let known = || {
+            let offering = self.parts.offering.read();
+            offering.unwrap_or_else(PoisonError::into_inner).clone()
+        };
+        if let Some(offering) = known() {
+            return Ok(offering);
+        }
+        self.refresh().await?;
+        known().ok_or_else(AppError::unavailable)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.parts.engine.environment.now()
+    }
+
+    /// A request to one of the operations.
+    ///
+    /// # Errors
+    /// 400 codes of the body and of what cannot be read of a payment; `REQUEST_ID_CONFLICT`, `REQUEST_FAILED`,
+    /// `RESULT_EXPIRED`, `RATE_LIMITED` when the wallet has too much open, 502 and 503.
+    pub async fn call(&self, request: PaidRequest) -> Result<PaidReply, AppError> {
+        let prepared = prepare(
+            &self.parts.shelf,
+            &self.parts.settings.sold,
+            request.operation,
+            &request.raw,
+        )?;
+        let id = self.request_id(&request)?;
+        if let Some(id) = id
+            && let Some(call) = self.find(id).await?
+        {
+            return self.known(call, &prepared, &request).await;
+        }
+        let Some(offered) = &request.payment else {
+            return self.unpaid(&prepared, &request, id, None).await;
+        };
+        // Who names no request was told none: the terms are not ours.
+        let Some(id) = id else {
+            let refused = Refused::new("invalid_payment_requirements", "the payment names no request");
+            return self.unpaid(&prepared, &request, None, Some(refused)).await;
+        };
+        match self.acceptable(&prepared, id, offered, &request.raw)? {
+            Ok(payment) => self.verify_and_claim(id, prepared, request, payment).await,
+            Err(refused) => self.unpaid(&prepared, &request, Some(id), Some(refused)).await,
+        }
+    }
+
+    async fn find(&self, id: RequestId) -> Result<Option<(TenantId, PaidCall)>, AppError> {
+        Ok(self.parts.engine.store.find_paid_call(id).await?)
+    }
+
+    /// The id that the request names, in its header and in its payment.
+    fn request_id(&self, request: &PaidRequest) -> Result<Option<RequestId>, AppError> {
+        let [first, second] = match &request.payment {
+            None => [None, None],
+            Some(Offered::X402(payment)) => self
+                .parts
+                .settings
+                .ids_in(payment)
+                .map_err(|error| malformed(&error))?,
+            Some(Offered::Mpp(credential)) => match &**credential {
+                Ok(credential) => [Some(credential.id().map_err(|error| malformed(&error))?), None],
+                Err(_unreadable) => [None, None],
+            },
+        };
+        let mut named = [request.id, first, second].into_iter().flatten();
+        let id = named.next();
+        if named.any(|other| Some(other) != id) {
+            let message = "the header, the terms and the extension name different request ids";
+            return Err(AppError::new(ErrorCode::RequestIdConflict, message));
+        }
+        Ok(id)
+    }
+
+    /// What is said of a request that is not paid.
+    async fn unpaid(
+        &self,
+        prepared: &Prepared,
+        request: &PaidRequest,
+        id: Option<RequestId>,
+        refused: Option<Refused>,
+    ) -> Result<PaidReply, AppError> {
+        let parts = &self.parts;
+        let id = id.unwrap_or_else(|| RequestId(random_id(parts.engine.environment.random_32())));
+        let offering = self.offering().await?;
+        let reason = refused.as_ref().map(|refused| refused.reason.clone());
+        let allowance_missing = reason.as_deref() == Some(ALLOWANCE);
+        let terms = parts
+            .settings
+            .terms(prepared, &offering, id, reason.clone(), self.now())?;
+        let by_mpp = request.operation == Operation::ListModels;
+        let challenge = by_mpp.then(|| parts.settings.challenge(&terms, &request.raw));
+        let problem = match reason.as_deref() {
+            None => "payment-required",
+            Some("malformed-credential") => "malformed-credential",
+            Some("invalid-challenge") => "invalid-challenge",
+            Some("invalid-payload") => "invalid-payload",
+            Some("payment_terms_expired") => "payment-expired",
+            Some(_) => "verification-failed",
+        };
+        Ok(PaidReply::Unpaid(Box::new(Unpaid {
+            terms,
+            challenge,
+            problem,
+            detail: refused.map_or_else(
+                || "pay on these terms and send the same request again".to_owned(),
+                |refused| refused.detail,
+            ),
+            allowance_missing,
+        })))
+    }
+
+    /// Whether a payment can be put to the facilitator.
+    ///
+    /// # Errors
+    /// `VALIDATION_ERROR` for what is no payment; inside, why it is not accepted.
+    fn acceptable(
+        &self,
+        prepared: &Prepared,
+        id: RequestId,
+        offered: &Offered,
+        raw: &[u8],
+    ) -> Result<Result<Acceptable, Refused>, AppError> {
+        let settings = &self.parts.settings;
+        let now = self.now();
+        let (by, payment) = match offered {
+            Offered::X402(payment) => {
+                if payment.x402_version != X402_VERSION {
+                    return Err(malformed(&Malformed(format!(
+                        "x402Version must be {X402_VERSION}"
+                    ))));
+                }
+                if let Err(refused) = settings.check_terms(prepared, id, &payment.accepted, now) {
+                    return Ok(Err(refused));
+                }
+                (PaidBy::X402, settings.stripped(payment))
+            }
+            Offered::Mpp(credential) => {
+                let accepted = match &**credential {
+                    _ if prepared.subject.operation != Operation::ListModels => Err(Refused::new(
+                        "method-unsupported",
+                        "this operation is paid by x402 alone",
+                    )),
+                    Ok(credential) => settings.accept_credential(credential, raw),
+                    Err(malformed) => Err(Refused::new("malformed-credential", malformed.to_string())),
+                };
+                match accepted {
+                    Ok(payment) => (PaidBy::Mpp, payment),
+                    Err(refused) => return Ok(Err(refused)),
+                }
+            }
+        };
+        let authorization = Authorization::read(&payment).map_err(|error| malformed(&error))?;
+        let requirements = payment.accepted.clone();
+        let facilitator = requirements
+            .extra
+            .get("facilitatorAddress")
+            .and_then(serde_json::Value::as_str);
+        let longest_ms = prepared.work.longest_ms();
+        let checked =
+            settings.check_authorization(&authorization, &requirements.amount, facilitator, longest_ms, now);
+        let signed = SignedPayment {
+            payload: payment,
+            requirements: requirements.clone(),
+        };
+        Ok(checked.map(|()| Acceptable {
+            by,
+            authorization,
+            signed,
+        }))
+    }
+
+    async fn verify_and_claim(
+        &self,
+        id: RequestId,
+        prepared: Prepared,
+        request: PaidRequest,
+        payment: Acceptable,
+    ) -> Result<PaidReply, AppError> {
+        let parts = &self.parts;
+        let key = payment.authorization.key();
+        let store = &parts.engine.store;
+        if let Some(other) = store.find_claimed_payment(parts.house, &key).await?
+            && other != id
+        {
+            return Err(AppError::new(
+                ErrorCode::RequestIdConflict,
+                "this payment stands for another request",
+            ));
+        }
+        let verdict = parts.facilitator.verify(&payment.signed).await;
+        fail::fail_point!("paid-after-verify");
+        if verdict != Verdict::Valid
+            && let Some(call) = self.find(id).await?
+        {
+            // Claimed by the same request meanwhile, perhaps settled: what was said of the payment is about that.
+            return self.known(call, &prepared, &request).await;
+        }
+        match verdict {
+            Verdict::Valid => {}
+            Verdict::Invalid { reason, message } => {
+                let detail = message.unwrap_or_else(|| "the payment was refused".to_owned());
+                let refused = Refused::new(reason, detail);
+                return self.unpaid(&prepared, &request, Some(id), Some(refused)).await;
+            }
+            Verdict::Unknown(detail) => {
+                tracing::warn!(detail, "the facilitator gave no verdict on a payment");
+                let message =
+                    "the facilitator gave no verdict; nothing was taken: send the same request again";
+                return Err(AppError::new(ErrorCode::UpstreamError, message).retry_after(1));
+            }
+        }
+        // Registered before the row exists, so that no sweep can find it unregistered.
+        let live = LiveGuard::new(&parts.engine, work::call_id(id));
+        let new = self.new_call(id, &prepared, payment, key)?;
+        let claimed = parts
+            .engine
+            .submit(parts.house, Action::ClaimPaidCall(Box::new(new)))
+            .await;
+        fail::fail_point!("paid-after-claim");
+        match claimed {
+            Ok(Outcome::PaidCall { call, changed: true }) => {
+                let desk = self.clone();
+                let task = |answer| async move {
+                    let result = desk.carry_out(*call, prepared).await;
+                    drop(live);
+                    tell(answer, result);
+                };
+                parts.engine.detach(task).await
+            }
+            Ok(Outcome::PaidCall { call, changed: false }) => {
+                drop(live);
+                self.known((parts.house, *call), &prepared, &request).await
+            }
+            Ok(_) => Err(AppError::internal(&"a claim was answered by another outcome")),
+            Err(error) => Err(AppError::from_submit(&error, CreditsPerDollar::default())),
+        }
+    }
+
+    fn new_call(
+        &self,
+        id: RequestId,
+        prepared: &Prepared,
+        payment: Acceptable,
+        key: String,
+    ) -> Result<NewPaidCall, AppError> {
+        let parts = &self.parts;
+        let settings = &parts.settings;
+        let signed = serde_json::to_string(&payment.signed).map_err(|error| AppError::internal(&error))?;
+        let authorization = payment.authorization;
+        let lifetime = prepared
+            .work
+            .longest_ms()
+            .saturating_add(parts.engine.settings.hold_slack_ms);
+        let max = i64::try_from(authorization.value)
+            .map_err(|_overflow| AppError::internal(&"an amount beyond the ledger was accepted"))?;
+        Ok(NewPaidCall {
+            id,
+            subject: prepared.subject.clone(),
+            payment: Payment {
+                by: payment.by,
+                key: key.into(),
+                payer: authorization.payer,
+                network: settings.network.clone(),
+                asset: settings.asset.clone(),
+                pay_to: settings.pay_to.clone(),
+                max: Micros::new(max),
+                valid_before: Timestamp::from_millis(authorization.valid_before.saturating_mul(1000)),
+                signed: Some(signed.into()),
+            },
+            instance: parts.engine.settings.instance,
+            due_at: self.now().plus_millis(lifetime),
+            cap: settings.cap,
+        })
+    }
+
+    /// A request whose id is known: never a fresh 402, never a second settlement, never a second call.
+    async fn known(
+        &self,
+        (tenant, call): (TenantId, PaidCall),
+        prepared: &Prepared,
+        request: &PaidRequest,
+    ) -> Result<PaidReply, AppError> {
+        let subject = &call.subject;
+        let same = subject.operation == prepared.subject.operation
+            && subject.body_hash == prepared.subject.body_hash
+            && self.is_same_payment(&call, request.payment.as_ref())?;
+        if !same {
+            return Err(AppError::new(
+                ErrorCode::RequestIdConflict,
+                "this request id stands for another request",
+            ));
+        }
+        let can_settle = tenant == self.parts.house && self.now() < call.payment.valid_before;
+        if call.state == PaidCallState::Refused && can_settle {
+            return self.settle_again(tenant, call).await;
+        }
+        self.reply(tenant, call, None).await
+    }
+
+    fn is_same_payment(&self, call: &PaidCall, offered: Option<&Offered>) -> Result<bool, AppError> {
+        let key = match offered {
+            None => return Ok(true),
+            Some(Offered::X402(payment)) => Authorization::read(payment),
+            Some(Offered::Mpp(credential)) => match &**credential {
+                Ok(credential) => Authorization::read(&self.parts.settings.as_x402(&credential.payload)),
+                Err(unreadable) => Err(unreadable.clone()),
+            },
+        };
+        let key = key.map_err(|error| malformed(&error))?.key();
+        Ok(*call.payment.key == *key)
+    }
+
+    /// The answer to a paid call as it is now. `body` spares reading the stored one.
+    async fn reply(
+        &self,
+        tenant: TenantId,
+        call: PaidCall,
+        body: Option<Bytes>,
+    ) -> Result<PaidReply, AppError> {
+        match call.state {
+            PaidCallState::Claimed | PaidCallState::Dispatched | PaidCallState::Settling => {
+                Ok(PaidReply::InProgress {
+                    id: call.id,
+                    state: call.state,
+                })
+            }
+            PaidCallState::Refused if self.now() < call.payment.valid_before => {
+                Ok(PaidReply::Withheld(Box::new(call)))
+            }
+            PaidCallState::Refused | PaidCallState::Failed => Err(receipt::failed(&call)),
+            PaidCallState::Settled => {
+                let body = match body {
+                    Some(body) => Some(body),
+                    None => self.stored_body(tenant, call.id).await?,
+                };
+                match body {
+                    Some(body) => Ok(PaidReply::Answered {
+                        call: Box::new(call),
+                        body,
+                    }),
+                    None => Err(receipt::expired(&call)),
+                }
+            }
+        }
+    }
+
+    async fn stored_body(&self, tenant: TenantId, id: RequestId) -> Result<Option<Bytes>, AppError> {
+        let store = &self.parts.engine.store;
+        let outcome = store.find_outcome(tenant, work::call_id(id)).await?;
+        Ok(outcome.and_then(|outcome| outcome.body))
+    }
+}
+
+fn malformed(error: &Malformed) -> AppError {
+    AppError::invalid("payment", format!("is no payment: {error}"))
+}
+
+/// A UUIDv4 of 16 random bytes.
+fn random_id(random: [u8; 32]) -> uuid::Uuid {
+    let [bytes, _] = split(random);
+    uuid::Builder::from_random_bytes(bytes).into_uuid()
+}
+
+fn split(random: [u8; 32]) -> [[u8; 16]; 2] {
+    let mut halves = [[0; 16]; 2];
+    for (to, from) in halves.iter_mut().flatten().zip(random) {
+        *to = from;
+    }
+    halves
+}

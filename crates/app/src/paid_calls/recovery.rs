@@ -1,0 +1,116 @@
+//! What a crash or a silent facilitator left: calls without an answer are ended, settlements are found out.
+//!
+//! Idempotent and without input: it may run twice, late, or on two nodes at once. A lease decides who goes on.
+
+use turnpike_core::ids::TenantId;
+use turnpike_core::ledger::Action;
+use turnpike_core::ledger::paid_call::{PaidCall, PaidCallState, SettlementProgress};
+use turnpike_store::{DuePaidCalls, SubmitError};
+
+use super::receipt::receipt_id;
+use super::{PaidCallDesk, work};
+use crate::engine::LiveGuard;
+use crate::error::AppError;
+
+/// Calls that one sweep looks at.
+const SWEEP_LIMIT: u32 = 200;
+/// How many of them are worked on at once.
+const AT_ONCE: usize = 16;
+
+/// When a settlement on a network that is not configured any more is looked at again.
+const FOREIGN_PAUSE_MS: i64 = 3_600_000;
+
+/// What a sweep did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PaidSweep {
+    /// Calls that were looked at.
+    pub looked_at: u64,
+    /// Calls that are over now.
+    pub ended: u64,
+    /// Calls that a later sweep has to look at.
+    pub left: u64,
+}
+
+impl PaidCallDesk {
+    /// Goes on with every paid call that nobody works on: on an embedded store with those of earlier processes at once,
+    /// on a shared one with those that are due.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn sweep(&self) -> Result<PaidSweep, AppError> {
+        let engine = &self.parts.engine;
+        let due = DuePaidCalls {
+            due_by: self.now(),
+            not_of_instance: (!engine.store.is_shared()).then_some(engine.settings.instance),
+            limit: SWEEP_LIMIT,
+        };
+        let mut sweep = PaidSweep::default();
+        let due = engine.store.list_due_paid_calls(due).await?;
+        let mut waiting = due
+            .into_iter()
+            .filter(|(_, call)| !engine.is_live(work::call_id(call.id)));
+        let mut running = tokio::task::JoinSet::new();
+        loop {
+            while running.len() < AT_ONCE
+                && let Some((tenant, call)) = waiting.next()
+            {
+                let desk = self.clone();
+                running.spawn(async move { desk.go_on(tenant, call).await });
+            }
+            let Some(ended) = running.join_next().await else {
+                return Ok(sweep);
+            };
+            sweep.looked_at = sweep.looked_at.saturating_add(1);
+            if matches!(ended, Ok(true)) {
+                sweep.ended = sweep.ended.saturating_add(1);
+            } else {
+                sweep.left = sweep.left.saturating_add(1);
+            }
+        }
+    }
+
+    /// Goes on with a call; says whether it is over now.
+    async fn go_on(&self, tenant: TenantId, call: PaidCall) -> bool {
+        let _live = LiveGuard::new(&self.parts.engine, work::call_id(call.id));
+        let receipt = receipt_id(&call);
+        let result = match call.state {
+            PaidCallState::Claimed | PaidCallState::Dispatched => {
+                tracing::warn!(%receipt, state = %call.state, "an abandoned paid call is ended");
+                let abandon = Action::AbandonPaidCall(call.reference());
+                match self.parts.engine.submit(tenant, abandon).await {
+                    // It went on by itself between the read and the command.
+                    Ok(_) | Err(SubmitError::Rejected(_)) => Ok(true),
+                    Err(error) => Err(error.to_string()),
+                }
+            }
+            PaidCallState::Settling | PaidCallState::Refused => self.find_out(tenant, &call).await,
+            PaidCallState::Settled | PaidCallState::Failed => Ok(true),
+        };
+        result.unwrap_or_else(|error| {
+            tracing::warn!(%receipt, error, "a paid call was left for later");
+            false
+        })
+    }
+
+    async fn find_out(&self, tenant: TenantId, call: &PaidCall) -> Result<bool, String> {
+        let leased = self
+            .lease(tenant, call)
+            .await
+            .map_err(|error| error.to_string())?;
+        let Some(call) = leased else { return Ok(true) };
+        if tenant != self.parts.house {
+            // The facilitator and the chain that are configured now know nothing of it.
+            let receipt = receipt_id(&call);
+            tracing::error!(%receipt, network = %call.payment.network, "a settlement waits for the network that it began on");
+            let due_at = self.now().plus_millis(FOREIGN_PAUSE_MS);
+            let later = SettlementProgress::Unknown { due_at };
+            let reported = self.report(tenant, &call, later).await;
+            return reported.map(|_call| false).map_err(|error| error.to_string());
+        }
+        let call = self
+            .resolve(tenant, call)
+            .await
+            .map_err(|error| error.to_string())?;
+        Ok(!call.state.is_open())
+    }
+}

@@ -1,0 +1,488 @@
+//! The terms of a paid call: what an unpaid request is told, and whether a payment was made on them.
+//!
+//! Nothing is kept of an unpaid request. The terms carry a seal, an HMAC over everything they say, the request's id and
+//! its body; who pays sends them back, and they hold until they expire whatever prices do meanwhile. `extra` is what
+//! every client sends back unchanged, so id, expiry and seal stand there; the id stands in an extension of our own, too.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Map, Value, json};
+use turnpike_core::access::{KeyHash, KeyPepper};
+use turnpike_core::ids::{RequestId, TenantId};
+use turnpike_core::ledger::paid_call::{Operation, PayerCap};
+use turnpike_core::money::Micros;
+use turnpike_core::time::Timestamp;
+use turnpike_core::x402::{
+    Address, Authorization, Malformed, PaymentPayload, PaymentRequired, PaymentRequirements, ResourceInfo,
+    Scheme, Supported, X402_VERSION,
+};
+
+use super::prepare::{Assortment, Prepared};
+use crate::error::AppError;
+
+/// The extension by which a facilitator pays for a wallet's approval of Permit2.
+const GAS_SPONSORING: &str = "eip2612GasSponsoring";
+/// What a payment has to be good for beside the provider's time: the settlement, and a margin (fault matrix 192).
+const SETTLEMENT_SECS: i64 = 60;
+/// What a caller may take to sign and send, on top.
+const SIGNING_SECS: i64 = 60;
+/// How long terms hold.
+const TERMS_MS: i64 = 5 * 60_000;
+
+/// Where and how calls are paid for.
+#[derive(Clone, Debug)]
+pub struct PaidCallSettings {
+    /// Where callers reach the service, without a slash at its end.
+    pub public_url: Arc<str>,
+    /// Its host without a port.
+    pub realm: Arc<str>,
+    /// First segment of the operations' paths.
+    pub vendor: Arc<str>,
+    /// First part of the names that are ours.
+    pub brand: Arc<str>,
+    /// Whether no money moves.
+    pub simulated: bool,
+    /// CAIP-2, of an EVM chain.
+    pub network: Arc<str>,
+    /// The same as a number.
+    pub chain_id: u64,
+    /// The token, as it is shown: a US dollar in millionths.
+    pub asset: Arc<str>,
+    /// The same, parsed.
+    pub asset_address: Address,
+    /// The name in the token's EIP-712 domain.
+    pub asset_name: Arc<str>,
+    /// The version in the token's EIP-712 domain.
+    pub asset_version: Arc<str>,
+    /// Who is paid, as it is shown.
+    pub pay_to: Arc<str>,
+    /// The same, parsed.
+    pub pay_to_address: Address,
+    /// Seals the terms.
+    pub seal: KeyPepper,
+    /// What one wallet may have open at once.
+    pub cap: PayerCap,
+    /// What is sold.
+    pub sold: Assortment,
+}
+
+impl PaidCallSettings {
+    /// Whose books have these calls: one house tenant for each network and asset, and others where no money moves.
+    pub fn house(&self) -> TenantId {
+        if self.simulated {
+            return TenantId::house(&format!("simulated {}", self.network), self.asset_address);
+        }
+        TenantId::house(&self.network, self.asset_address)
+    }
+
+    /// What operators see of it.
+    pub(super) fn house_name(&self) -> String {
+        let simulated = if self.simulated { ", simulated" } else { "" };
+        format!(
+            "Public calls on {} in {}{simulated}",
+            self.network, self.asset_name
+        )
+    }
+
+    /// The address of an operation.
+    pub fn url(&self, operation: Operation) -> String {
+        format!("{}/{}/{operation}", self.public_url, self.vendor)
+    }
+
+    /// How a payment's authorisation has to be good for, in seconds from when work on it begins.
+    pub(super) fn needed_secs(longest_ms: i64) -> i64 {
+        longest_ms
+            .saturating_add(999)
+            .saturating_div(1000)
+            .saturating_add(SETTLEMENT_SECS)
+    }
+
+    fn name(&self, what: &str) -> String {
+        format!("{}{what}", self.brand)
+    }
+}
+
+/// What the facilitator can do on the network that is used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Offering {
+    exact: bool,
+    /// The facilitator's address that settles `upto`.
+    upto: Option<String>,
+    gas_sponsoring: bool,
+}
+
+impl Offering {
+    pub(super) fn of(supported: &Supported, network: &str) -> Self {
+        let kind = |scheme: Scheme| {
+            supported.kinds.iter().find(|kind| {
+                kind.x402_version == X402_VERSION && kind.scheme == scheme.as_str() && kind.network == network
+            })
+        };
+        let facilitator = |kind: &turnpike_core::x402::SupportedKind| {
+            let address = kind.extra.as_ref()?.get("facilitatorAddress")?.as_str()?;
+            Address::parse(address).ok().map(|_address| address.to_owned())
+        };
+        Self {
+            exact: kind(Scheme::Exact).is_some(),
+            upto: kind(Scheme::Upto).and_then(facilitator),
+            gas_sponsoring: supported.extensions.iter().any(|name| name == GAS_SPONSORING),
+        }
+    }
+}
+
+/// What an unpaid request is told.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// Under which id it is to be paid.
+    pub id: RequestId,
+    /// For the header `PAYMENT-REQUIRED`.
+    pub required: PaymentRequired,
+    /// The most that is paid, in µUSD, which are the asset's base units.
+    pub max: Micros,
+    /// Until when the terms hold.
+    pub expires_at: Timestamp,
+    /// Until when a payment by the other protocol is good.
+    pub valid_before: Timestamp,
+}
+
+impl PaidCallSettings {
+    /// The scheme by which an operation is paid: what it costs is known before, or only after.
+    pub(super) const fn scheme(operation: Operation) -> Scheme {
+        match operation {
+            Operation::Chat | Operation::Fim => Scheme::Upto,
+            Operation::ListModels => Scheme::Exact,
+        }
+    }
+
+    fn requirements(
+        &self,
+        prepared: &Prepared,
+        offering: &Offering,
+    ) -> Result<PaymentRequirements, AppError> {
+        let scheme = Self::scheme(prepared.subject.operation);
+        let mut extra = Map::new();
+        extra.insert("name".to_owned(), json!(self.asset_name));
+        extra.insert("version".to_owned(), json!(self.asset_version));
+        match (scheme, &offering.upto) {
+            (Scheme::Exact, _) if offering.exact => {}
+            (Scheme::Upto, Some(facilitator)) => {
+                extra.insert("assetTransferMethod".to_owned(), json!("permit2"));
+                extra.insert("facilitatorAddress".to_owned(), json!(facilitator));
+            }
+            (Scheme::Exact | Scheme::Upto, _) => {
+                tracing::error!(%scheme, network = %self.network, "the facilitator does not settle this scheme");
+                return Err(AppError::unavailable());
+            }
+        }
+        let seconds = Self::needed_secs(prepared.work.longest_ms()).saturating_add(SIGNING_SECS);
+        Ok(PaymentRequirements {
+            scheme,
+            network: self.network.to_string(),
+            amount: prepared.max.effective.get().to_string(),
+            asset: self.asset.to_string(),
+            pay_to: self.pay_to.to_string(),
+            max_timeout_seconds: u64::try_from(seconds).unwrap_or_default(),
+            extra,
+        })
+    }
+
+    /// The terms of a request.
+    ///
+    /// # Errors
+    /// `SERVICE_UNAVAILABLE` when the facilitator cannot settle the scheme.
+    pub(super) fn terms(
+        &self,
+        prepared: &Prepared,
+        offering: &Offering,
+        id: RequestId,
+        reason: Option<String>,
+        now: Timestamp,
+    ) -> Result<Terms, AppError> {
+        let mut requirements = self.requirements(prepared, offering)?;
+        let operation = prepared.subject.operation;
+        let expires_at = now.plus_millis(TERMS_MS);
+        let expires = expires_at.millis() / 1000;
+        let seal = self.seal(operation, id, &prepared.subject.body_hash, expires, &requirements);
+        let extra = &mut requirements.extra;
+        extra.insert(self.name("RequestId"), json!(id));
+        extra.insert(self.name("ExpiresAt"), json!(expires));
+        extra.insert(self.name("Seal"), json!(shown(&seal)));
+        let mut extensions = Map::new();
+        let schema = json!({
+            "type": "object",
+            "properties": { "requestId": { "type": "string", "format": "uuid" } },
+            "required": ["requestId"],
+        });
+        let own = json!({ "info": { "requestId": id }, "schema": schema });
+        extensions.insert(self.brand.to_string(), own);
+        if requirements.scheme == Scheme::Upto && offering.gas_sponsoring {
+            extensions.insert(GAS_SPONSORING.to_owned(), gas_sponsoring());
+        }
+        let lasts_ms = i64::try_from(requirements.max_timeout_seconds)
+            .unwrap_or_default()
+            .saturating_mul(1000);
+        Ok(Terms {
+            id,
+            max: prepared.max.effective,
+            expires_at,
+            valid_before: now.plus_millis(lasts_ms),
+            required: PaymentRequired {
+                x402_version: X402_VERSION,
+                error: reason,
+                resource: ResourceInfo {
+                    url: self.url(operation),
+                    description: Some(description(operation).to_owned()),
+                    mime_type: Some("application/json".to_owned()),
+                },
+                accepts: vec![requirements],
+                extensions,
+            },
+        })
+    }
+
+    /// A keyed hash of everything that is agreed.
+    fn seal(
+        &self,
+        operation: Operation,
+        id: RequestId,
+        body_hash: &str,
+        expires: i64,
+        requirements: &PaymentRequirements,
+    ) -> KeyHash {
+        self.hash(&[
+            operation.as_str(),
+            &id.to_string(),
+            body_hash,
+            &expires.to_string(),
+            requirements.scheme.as_str(),
+            &requirements.network,
+            &requirements.amount,
+            &requirements.asset,
+            &requirements.pay_to,
+            &requirements.max_timeout_seconds.to_string(),
+            text(&requirements.extra, "facilitatorAddress").unwrap_or_default(),
+        ])
+    }
+
+    /// A keyed hash of texts that cannot run into each other.
+    pub(super) fn hash(&self, parts: &[&str]) -> KeyHash {
+        let mut bytes = Vec::with_capacity(512);
+        for part in parts {
+            bytes.extend_from_slice(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            bytes.extend_from_slice(part.as_bytes());
+        }
+        self.seal.hash_for("terms of a paid call", &bytes)
+    }
+
+    /// The request ids that a payment names: in the accepted terms, and in our extension.
+    ///
+    /// # Errors
+    /// [`Malformed`] when one is no UUID.
+    pub(super) fn ids_in(&self, payment: &PaymentPayload) -> Result<[Option<RequestId>; 2], Malformed> {
+        let parse = |id: &Value| {
+            id.as_str()
+                .and_then(|id| id.parse().ok())
+                .ok_or_else(|| Malformed("the request id is no UUID".to_owned()))
+        };
+        let in_extra = payment.accepted.extra.get(&self.name("RequestId"));
+        let extension = payment.extensions.as_ref().and_then(|all| all.get(&*self.brand));
+        let in_extension = extension.and_then(|own| own.get("info")?.get("requestId"));
+        Ok([
+            in_extra.map(parse).transpose()?,
+            in_extension.map(parse).transpose()?,
+        ])
+    }
+
+    /// Whether a payment was made on terms that we gave for this request and that still hold.
+    ///
+    /// # Errors
+    /// The protocol's reason why not.
+    pub(super) fn check_terms(
+        &self,
+        prepared: &Prepared,
+        id: RequestId,
+        accepted: &PaymentRequirements,
+        now: Timestamp,
+    ) -> Result<(), Refused> {
+        let operation = prepared.subject.operation;
+        let ours = accepted.network == *self.network
+            && accepted.asset == *self.asset
+            && accepted.pay_to == *self.pay_to
+            && accepted.scheme == Self::scheme(operation);
+        let expires = accepted
+            .extra
+            .get(&self.name("ExpiresAt"))
+            .and_then(Value::as_i64);
+        let seal = text(&accepted.extra, &self.name("Seal")).and_then(read_seal);
+        let (true, Some(expires), Some(seal)) = (ours, expires, seal) else {
+            return Err(Refused::new(
+                "invalid_payment_requirements",
+                "the terms are none of ours: send `accepted` as it was offered",
+            ));
+        };
+        let made = self.seal(operation, id, &prepared.subject.body_hash, expires, accepted);
+        if made != seal {
+            return Err(Refused::new(
+                "invalid_payment_requirements",
+                "the terms were not given for this request: its id, path and body must be those of the 402",
+            ));
+        }
+        if now.millis() / 1000 >= expires {
+            return Err(Refused::new(
+                "payment_terms_expired",
+                "the terms do not hold any more: pay on these",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Checks an authorisation against what was agreed, as far as that can be seen here: a facilitator checks the
+    /// signature, the balance and the nonce.
+    ///
+    /// # Errors
+    /// The protocol's reason why it cannot be accepted.
+    pub(super) fn check_authorization(
+        &self,
+        authorization: &Authorization,
+        amount: &str,
+        facilitator: Option<&str>,
+        longest_ms: i64,
+        now: Timestamp,
+    ) -> Result<(), Refused> {
+        let exact = authorization.scheme == Scheme::Exact;
+        let pick = |of_exact, of_upto| if exact { of_exact } else { of_upto };
+        if authorization.to != self.pay_to_address {
+            let reason = pick(
+                "invalid_exact_evm_payload_recipient_mismatch",
+                "invalid_permit2_recipient_mismatch",
+            );
+            return Err(Refused::new(
+                reason,
+                "the recipient is not the one that was named",
+            ));
+        }
+        if authorization.token != self.asset_address {
+            return Err(Refused::new(
+                "permit2_token_mismatch",
+                "the token is not the one that was named",
+            ));
+        }
+        if authorization.value.to_string() != amount {
+            let reason = pick(
+                "invalid_exact_evm_payload_authorization_value_mismatch",
+                "permit2_amount_mismatch",
+            );
+            return Err(Refused::new(reason, "the amount is not the one that was named"));
+        }
+        if !exact {
+            if authorization.spender != Some(turnpike_core::x402::evm::UPTO_PROXY) {
+                let detail = "the spender is not the proxy that settles";
+                return Err(Refused::new("invalid_permit2_spender", detail));
+            }
+            let wanted = facilitator.and_then(|address| Address::parse(address).ok());
+            if authorization.facilitator.is_none() || authorization.facilitator != wanted {
+                let detail = "the facilitator is not the one that was named";
+                return Err(Refused::new("upto_facilitator_mismatch", detail));
+            }
+        }
+        let seconds = now.millis() / 1000;
+        if authorization.valid_after > seconds {
+            let reason = pick(
+                "invalid_exact_evm_payload_authorization_valid_after",
+                "permit2_not_yet_valid",
+            );
+            return Err(Refused::new(reason, "the payment is not good yet"));
+        }
+        // INVARIANT: work begins only on a payment that can still be settled when the provider takes all its time.
+        let needed = seconds.saturating_add(Self::needed_secs(longest_ms));
+        if authorization.valid_before < needed {
+            let reason = pick(
+                "invalid_exact_evm_payload_authorization_valid_before",
+                "permit2_deadline_expired",
+            );
+            let detail = "the payment ends too soon: it must be good for as long as was asked";
+            return Err(Refused::new(reason, detail));
+        }
+        Ok(())
+    }
+
+    /// What a facilitator gets: without what is ours.
+    pub(super) fn stripped(&self, payment: &PaymentPayload) -> PaymentPayload {
+        let mut payment = payment.clone();
+        for name in ["RequestId", "ExpiresAt", "Seal"] {
+            payment.accepted.extra.shift_remove(&self.name(name));
+        }
+        if let Some(extensions) = &mut payment.extensions {
+            extensions.shift_remove(&*self.brand);
+        }
+        payment.extensions = payment.extensions.filter(|extensions| !extensions.is_empty());
+        payment
+    }
+}
+
+/// Why a payment is not accepted; the caller may sign another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    /// The protocol's code.
+    pub(super) reason: String,
+    /// For people.
+    pub(super) detail: String,
+}
+
+impl Refused {
+    pub(super) fn new(reason: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self {
+            reason: reason.into(),
+            detail: detail.into(),
+        }
+    }
+}
+
+/// A seal as it is sent: base64url.
+pub(super) fn shown(seal: &KeyHash) -> String {
+    URL_SAFE_NO_PAD.encode(seal.0)
+}
+
+/// The seal that was sent; comparing it takes the same time whatever differs.
+pub(super) fn read_seal(text: &str) -> Option<KeyHash> {
+    let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
+    bytes.try_into().ok().map(KeyHash)
+}
+
+fn text<'a>(extra: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
+    extra.get(name).and_then(Value::as_str)
+}
+
+/// What an operation is, for people.
+pub(super) const fn description(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Chat => "A chat completion, settled for what it used",
+        Operation::Fim => "Code between a prefix and a suffix, settled for what it used",
+        Operation::ListModels => "The models that can be called, with owner and availability",
+    }
+}
+
+/// The extension by which a wallet may let the facilitator pay for its approval of Permit2.
+fn gas_sponsoring() -> Value {
+    let address = json!({ "type": "string", "pattern": "^0x[a-fA-F0-9]{40}$" });
+    let number = json!({ "type": "string", "pattern": "^[0-9]+$" });
+    json!({
+        "info": {
+            "description": "The facilitator accepts EIP-2612 gasless permits to the canonical Permit2 contract.",
+            "version": "1",
+        },
+        "schema": {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "type": "object",
+            "properties": {
+                "from": address, "asset": address, "spender": address, "amount": number, "nonce": number,
+                "deadline": number,
+                "signature": { "type": "string", "pattern": "^0x[a-fA-F0-9]+$" },
+                "version": { "type": "string", "pattern": "^[0-9]+(\\.[0-9]+)*$" },
+            },
+            "required": ["from", "asset", "spender", "amount", "nonce", "deadline", "signature", "version"],
+        },
+    })
+}

@@ -1,0 +1,166 @@
+//! The work behind a claimed payment: dispatch, provider, stored answer.
+
+use bytes::Bytes;
+use turnpike_core::errors::ErrorCode;
+use turnpike_core::ids::{CallId, RequestId};
+use turnpike_core::ledger::command::{Drift, DriftKind, OutcomeKind, StoredOutcome};
+use turnpike_core::ledger::paid_call::{FailPaidCall, FinishPaidCall, PaidCall, PaidCallState};
+use turnpike_core::ledger::{Action, Outcome};
+use turnpike_core::money::CreditsPerDollar;
+use turnpike_core::pricing::Charge;
+use turnpike_core::usage::Usage;
+use turnpike_store::SubmitError;
+use turnpike_upstream::{Completion, UpstreamError};
+
+use super::prepare::{Prepared, Work};
+use super::{PaidCallDesk, PaidReply, SETTLEMENT_MS, receipt};
+use crate::engine::upstream_failure;
+use crate::error::AppError;
+use crate::settle::settle_usage;
+
+/// The id under which a paid call's answer is stored.
+pub(super) const fn call_id(id: RequestId) -> CallId {
+    CallId(id.0)
+}
+
+/// What was done for the money.
+struct Done {
+    body: Bytes,
+    charge: Charge,
+    usage: Option<Usage>,
+    drift: Option<Drift>,
+}
+
+impl PaidCallDesk {
+    /// Carries a claimed call out and settles it.
+    pub(super) async fn carry_out(&self, call: PaidCall, prepared: Prepared) -> Result<PaidReply, AppError> {
+        let done = match prepared.work {
+            Work::Local(body) => Done {
+                body,
+                charge: prepared.max,
+                usage: None,
+                drift: None,
+            },
+            Work::Ask {
+                provider,
+                api,
+                price,
+                bounded,
+            } => {
+                self.dispatch(&call).await?;
+                let ask = || provider.provider.complete(api, bounded.body.clone());
+                let asked = match ask().await {
+                    Err(error) if !error.sent() => ask().await,
+                    asked => asked,
+                };
+                fail::fail_point!("paid-after-upstream");
+                match asked {
+                    Ok(completion) => metered(prepared.max, &price, completion),
+                    Err(error) => return Err(self.failed(&call, &error).await),
+                }
+            }
+        };
+        let body = done.body.clone();
+        let call = self.finish(&call, done).await?;
+        fail::fail_point!("paid-after-finish");
+        let call = if call.state == PaidCallState::Settling {
+            self.settle(self.parts.house, call).await?
+        } else {
+            call
+        };
+        self.reply(self.parts.house, call, Some(body)).await
+    }
+
+    /// Marks the call as about to be sent.
+    async fn dispatch(&self, call: &PaidCall) -> Result<(), AppError> {
+        let engine = &self.parts.engine;
+        let marker = Action::DispatchPaidCall(call.reference());
+        let marked = engine.submit(self.parts.house, marker).await;
+        fail::fail_point!("paid-after-dispatch");
+        let Err(error) = marked else { return Ok(()) };
+        // Nothing was sent, whatever became of the marker. Where it may stand, the call is over; where it does not,
+        // the same payment may be used again.
+        let end = match &error {
+            SubmitError::Busy => Action::AbandonPaidCall(call.reference()),
+            _ => Action::FailPaidCall(FailPaidCall {
+                call: call.reference(),
+                failure: ErrorCode::ServiceUnavailable.as_str().into(),
+                drift: None,
+            }),
+        };
+        if let Err(unended) = engine.submit_end(self.parts.house, end).await {
+            tracing::error!(request = %receipt::receipt_id(call), error = %unended, "a paid call was not ended");
+        }
+        Err(AppError::from_submit(&error, CreditsPerDollar::default()))
+    }
+
+    /// Stores the answer. From here on the provider is never asked again.
+    async fn finish(&self, call: &PaidCall, done: Done) -> Result<PaidCall, AppError> {
+        let engine = &self.parts.engine;
+        let now = self.now();
+        let finish = FinishPaidCall {
+            call: call.reference(),
+            charge: done.charge,
+            usage: done.usage,
+            drift: done.drift,
+            outcome: StoredOutcome {
+                kind: OutcomeKind::Success,
+                body: Some(done.body),
+                expires_at: now.plus_millis(engine.settings.outcome_retention_ms),
+            },
+            due_at: now.plus_millis(SETTLEMENT_MS),
+        };
+        let finish = Action::FinishPaidCall(Box::new(finish));
+        match engine.submit_end(self.parts.house, finish).await {
+            Ok(Outcome::PaidCall { call, .. }) => Ok(*call),
+            Ok(_) => Err(AppError::internal(
+                &"a paid call was finished with another outcome",
+            )),
+            Err(error) => Err(AppError::from_submit(&error, CreditsPerDollar::default())),
+        }
+    }
+
+    /// Ends a call that the provider failed: nothing is settled.
+    async fn failed(&self, call: &PaidCall, error: &UpstreamError) -> AppError {
+        let failure = upstream_failure(error);
+        tracing::warn!(receipt = %receipt::receipt_id(call), %error, "a provider failed");
+        let drift = error.outcome_unknown().then(|| Drift {
+            kind: DriftKind::OutcomeUnknown,
+            detail: error.to_string().into(),
+            loss: call.subject.base,
+        });
+        let fail = FailPaidCall {
+            call: call.reference(),
+            failure: failure.code.as_str().into(),
+            drift,
+        };
+        let ended = self
+            .parts
+            .engine
+            .submit_end(self.parts.house, Action::FailPaidCall(fail))
+            .await;
+        match ended {
+            Ok(Outcome::PaidCall { call, .. }) => failure.with("receipt", receipt::view(&call)),
+            Ok(_) => AppError::internal(&"a paid call failed with another outcome"),
+            Err(error) => {
+                tracing::error!(receipt = %receipt::receipt_id(call), %error, "a paid call was not ended");
+                failure
+            }
+        }
+    }
+}
+
+fn metered(max: Charge, price: &crate::providers::FrozenPrice, completion: Completion) -> Done {
+    let (charge, drift) = settle_usage(
+        max,
+        price,
+        completion.usage.as_ref(),
+        completion.usage_fault.as_deref(),
+    );
+    Done {
+        body: completion.body,
+        charge,
+        usage: completion.usage,
+        drift,
+    }
+}
