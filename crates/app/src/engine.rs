@@ -3,7 +3,7 @@
 //! The work after the hold runs in a tracked task, not in the handler: a client that leaves cancels nothing.
 //! A call is dispatched at most once per hold, and every end of it is one command of the ledger.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -89,8 +89,8 @@ pub struct Engine {
     live: LiveCalls,
 }
 
-/// The calls that run in this process.
-type LiveCalls = Arc<Mutex<HashSet<CallId>>>;
+/// The calls that run in this process, and how many tasks work on each.
+type LiveCalls = Arc<Mutex<HashMap<CallId, u32>>>;
 
 /// Where the handler waits for a call's answer.
 pub(crate) type AnswerSender = oneshot::Sender<Result<Answer, AppError>>;
@@ -144,7 +144,7 @@ impl Engine {
         self.live
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .contains(&call)
+            .contains_key(&call)
     }
 
     /// How many calls this process works on.
@@ -364,11 +364,10 @@ pub(crate) struct LiveGuard {
 
 impl LiveGuard {
     pub(crate) fn new(engine: &Engine, call: CallId) -> Self {
-        engine
-            .live
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(call);
+        let mut live = engine.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let tasks = live.entry(call).or_default();
+        *tasks = tasks.saturating_add(1);
+        drop(live);
         Self {
             live: engine.live.clone(),
             call,
@@ -378,10 +377,13 @@ impl LiveGuard {
 
 impl Drop for LiveGuard {
     fn drop(&mut self) {
-        self.live
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&self.call);
+        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = live.get(&self.call).map_or(0, |tasks| tasks.saturating_sub(1));
+        if left == 0 {
+            live.remove(&self.call);
+        } else {
+            live.insert(self.call, left);
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Everything that leaves the gateway over HTTP: AI providers, priced tool endpoints, payment processors,
-//! webhooks, an identity provider's keys; and the simulated provider and the builtin processor that answer
-//! without a socket.
+//! webhooks, an identity provider's keys, a facilitator and its chain; and the simulated provider, the builtin
+//! processor and the simulated facilitator that answer without a socket.
 //!
 //! The rule of this crate: one call here is at most one request on the wire, and every failure says whether
 //! that request may have been sent ([`UpstreamError::sent`]); only a processor, whose requests carry an
@@ -31,8 +31,8 @@ pub use identity::{IdentityError, IdentityProvider, KeyProvider, PublicKey};
 pub use openai::stream::{EventStream, StreamSummary};
 pub use openai::{ChatApi, Completion};
 pub use payments::{
-    Facilitator, FacilitatorError, Fate, PayerKey, Settled, SignedPayment, SimulatedFacilitator,
-    SimulatedSettings, Verdict,
+    ChainReader, ChainSettings, Facilitator, FacilitatorError, FacilitatorSettings, Fate, HttpFacilitator,
+    PayerKey, Settled, SignedPayment, SimulatedFacilitator, SimulatedSettings, Verdict,
 };
 pub use processor::{BuiltinProcessor, Processor, ProcessorError, StripeProcessor, StripeSettings};
 pub use provider::{BuildError, Provider, ProviderKind, ProviderSettings};

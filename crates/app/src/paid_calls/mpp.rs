@@ -63,7 +63,7 @@ impl Challenge {
             ("opaque", &self.opaque),
         ] {
             if let Some(value) = value {
-                text.push_str(&format!(", {name}=\"{value}\""));
+                text.extend([", ", name, "=\"", value, "\""]);
             }
         }
         text

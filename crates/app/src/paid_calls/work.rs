@@ -81,8 +81,8 @@ impl PaidCallDesk {
         // Nothing was sent, whatever became of the marker. Where it may stand, the call is over; where it does not,
         // the same payment may be used again.
         let end = match &error {
-            SubmitError::Busy => Action::AbandonPaidCall(call.reference()),
-            _ => Action::FailPaidCall(FailPaidCall {
+            SubmitError::Busy | SubmitError::Unavailable(_) => Action::AbandonPaidCall(call.reference()),
+            SubmitError::Rejected(_) | SubmitError::Unknown => Action::FailPaidCall(FailPaidCall {
                 call: call.reference(),
                 failure: ErrorCode::ServiceUnavailable.as_str().into(),
                 drift: None,

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use turnpike_core::errors::ErrorCode;
+use turnpike_core::ledger::paid_call::Operation as PaidOperation;
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
@@ -460,7 +461,25 @@ pub(super) fn llms_txt(app: &App) -> String {
          Credential: `Authorization: Bearer <API_KEY>`.\n\
          Retry with the same `Idempotency-Key`: a call is charged once.\n\
          Money is a decimal string. Headers of each answer say what it cost and what is left.\n\n\
-         ## Models\n\n{}\n\n## Reference\n\n- [OpenAPI]({base}/openapi.json)\n",
-        models.join("\n")
+         ## Models\n\n{}\n{}\n## Reference\n\n- [OpenAPI]({base}/openapi.json)\n",
+        models.join("\n"),
+        pay_per_call(app)
+    )
+}
+
+/// The operations that need no account, when they are sold.
+fn pay_per_call(app: &App) -> String {
+    let Some(desk) = &app.service.paid_calls else {
+        return String::new();
+    };
+    let lines: Vec<String> = PaidOperation::ALL
+        .iter()
+        .map(|operation| format!("- POST {}\n", desk.settings().url(*operation)))
+        .collect();
+    format!(
+        "\n## Without an account\n\n{}\nPaid for by the call with x402 version 2: the 402 names the terms in \
+         `PAYMENT-REQUIRED`. Choose an `x-svc-request-id` (a UUID) yourself: the whole call can then be repeated and is \
+         charged once.\n",
+        lines.concat()
     )
 }

@@ -69,7 +69,7 @@ pub(super) fn public(app: &App) -> Response {
         .paths
         .paths
         .retain(|path, _item| path.starts_with(SEGMENT));
-    document.info.version = VERSION.to_owned();
+    VERSION.clone_into(&mut document.info.version);
     add_offers(&mut document, &currency(app));
     let shown = named(app, &document).map(only_used);
     match shown {

@@ -1,5 +1,6 @@
 //! Digests and signatures against those of viem.
 
+use proptest::prelude::*;
 use serde_json::Value;
 use turnpike_core::x402::{Address, Authorization, PaymentPayload, chain_id};
 
@@ -159,6 +160,17 @@ fn a_signature_has_one_form() {
     nowhere[..32].fill(0);
     nowhere[31] = 5;
     assert_eq!(recover(&digest, &nowhere), Err(SignatureFault::NoKey));
+}
+
+proptest! {
+    #[test]
+    fn no_signature_panics(mut signature in prop::collection::vec(any::<u8>(), 0..80), v in 26_u8..30) {
+        if let Some(last) = signature.get_mut(64) {
+            *last = v;
+        }
+        let known = recover(&[7; 32], &signature);
+        prop_assert!(known.is_err() || signature.len() == 65);
+    }
 }
 
 #[test]

@@ -4,14 +4,23 @@
 //! The rule: whatever is no clear verdict is unknown, never a refusal. A settlement that was refused, or of which
 //! nothing is known, is looked up on the chain before anybody is told that nothing was paid.
 
+mod answer;
+#[cfg(test)]
+mod answer_tests;
+mod chain;
 mod eip712;
 #[cfg(test)]
 mod eip712_tests;
+mod http;
+#[cfg(test)]
+mod http_tests;
 #[cfg(any(test, feature = "testing"))]
 mod paying;
+#[cfg(test)]
+mod rig_tests;
 mod simulated;
 #[cfg(test)]
-mod simulated_tests;
+mod stand_in;
 
 use std::fmt;
 
@@ -20,7 +29,9 @@ use serde::{Deserialize, Serialize};
 use turnpike_core::time::Timestamp;
 use turnpike_core::x402::{Authorization, PaymentPayload, PaymentRequirements, SettleResponse, Supported};
 
+pub use chain::{ChainReader, ChainSettings};
 pub use eip712::{PayerKey, SignatureFault, TokenDomain, mpp_nonce, recover, signed_digest};
+pub use http::{FacilitatorSettings, HttpFacilitator};
 #[cfg(any(test, feature = "testing"))]
 pub use paying::Terms;
 pub use simulated::{Clock, SimulatedFacilitator, SimulatedSettings};

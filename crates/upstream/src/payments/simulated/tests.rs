@@ -7,10 +7,9 @@ use serde_json::{Value, json};
 use turnpike_core::time::Timestamp;
 use turnpike_core::x402::{Address, Authorization, PaymentRequirements, Scheme};
 
-use super::eip712::PayerKey;
-use super::paying::Terms;
-use super::simulated::*;
+use super::book::{MAX_USES, MAX_WALLETS};
 use super::*;
+use crate::payments::{PayerKey, Terms};
 
 const NOW: i64 = 1_800_000_000;
 const ASSET: &str = "0x036cbd53842c5426634e7929541ec2318f3dcf7e";
@@ -373,7 +372,7 @@ async fn a_withdrawn_authorisation_is_void() {
     let place = place();
     let payment = place.pay(Scheme::Upto, 1);
     let authorization = Authorization::read(&payment.payload).unwrap();
-    place.facilitator.withdraw(&authorization);
+    assert!(place.facilitator.withdraw(&authorization));
     assert_eq!(place.fate(&payment).await, Fate::Void);
     assert_eq!(place.unsettled(&payment).await, "permit2_invalid_nonce");
     let paid = place.pay(Scheme::Exact, 2);
@@ -423,6 +422,38 @@ async fn a_use_is_known_for_a_day_after_its_end() {
     assert!(matches!(place.fate(&first).await, Fate::Paid { .. }));
     place.done(&later(3, day + 1)).await;
     assert_eq!(place.fate(&first).await, Fate::Expired);
+}
+
+#[tokio::test]
+async fn what_is_remembered_has_a_bound() {
+    let place = place();
+    let wallet = |number: usize| {
+        let mut wallet = Address([1; 20]);
+        wallet.0[..8].copy_from_slice(&number.to_be_bytes());
+        wallet
+    };
+    for number in 0..=MAX_WALLETS {
+        place.facilitator.set_balance(wallet(number), 1);
+    }
+    assert_eq!(place.facilitator.balance(wallet(0)), 10_000);
+    assert_eq!(place.facilitator.balance(wallet(1)), 1);
+
+    let mut authorization = Authorization::read(&place.pay(Scheme::Upto, 1).payload).unwrap();
+    authorization.valid_before = i64::MAX;
+    let mut used = |number: usize| {
+        authorization.nonce[..8].copy_from_slice(&number.to_be_bytes());
+        place.facilitator.withdraw(&authorization)
+    };
+    assert!((0..MAX_USES).all(&mut used));
+    assert!(!used(MAX_USES));
+    let payment = place.pay(Scheme::Exact, 2);
+    assert_eq!(place.unsettled(&payment).await, "unexpected_settle_error");
+    assert_eq!(place.facilitator.balance(place.payer.address()), 10_000);
+    // After an hour the oldest makes room.
+    place.now.store(NOW + 60 * 60 + 1, Ordering::SeqCst);
+    assert!(used(MAX_USES));
+    assert!(!used(1));
+    assert!(used(0));
 }
 
 #[tokio::test]

@@ -1,0 +1,410 @@
+//! Readings of a made-up chain, and of nodes that misbehave.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use turnpike_core::time::Timestamp;
+use turnpike_core::x402::{Address, Authorization, Scheme};
+
+use super::*;
+use crate::payments::stand_in::{Done, reply, serve};
+
+const BEGIN: i64 = 1_800_000_000;
+const OURS: Address = Address([0xaa; 20]);
+const OTHER: Address = Address([0xbb; 20]);
+const PAYER: Address = Address([0xcc; 20]);
+const TOKEN: Address = Address([0xdd; 20]);
+const FACILITATOR: Address = Address([0xee; 20]);
+
+/// A chain with a block every two seconds.
+#[derive(Clone)]
+struct Chain {
+    blocks: u64,
+    used_at: Option<u64>,
+    logs: Vec<Value>,
+    transactions: HashMap<String, Value>,
+    /// Most blocks of one question for logs.
+    range: u64,
+    questions: Arc<Mutex<Vec<String>>>,
+}
+
+fn hex_of(bytes: &[u8]) -> String {
+    format!("0x{}", hex::encode(bytes))
+}
+
+fn hash(number: u8) -> String {
+    hex_of(&[number; 32])
+}
+
+fn number(text: &Value) -> u64 {
+    u64::from_str_radix(&text.as_str().unwrap()[2..], 16).unwrap()
+}
+
+fn event(signature: &str) -> String {
+    hex_of(&keccak(&[signature.as_bytes()]))
+}
+
+fn authorization(scheme: Scheme) -> Authorization {
+    let upto = scheme == Scheme::Upto;
+    Authorization {
+        scheme,
+        payer: PAYER,
+        nonce: std::array::from_fn(|place| u8::try_from(place).unwrap()),
+        to: OURS,
+        token: TOKEN,
+        value: 3000,
+        valid_after: 0,
+        valid_before: BEGIN + 20_000,
+        spender: upto.then_some(PERMIT2),
+        facilitator: upto.then_some(FACILITATOR),
+        signature: Vec::new(),
+    }
+}
+
+impl Chain {
+    fn new(blocks: u64) -> Self {
+        Self {
+            blocks,
+            used_at: None,
+            logs: Vec::new(),
+            transactions: HashMap::new(),
+            range: u64::MAX,
+            questions: Arc::default(),
+        }
+    }
+
+    fn log(&mut self, block: u64, transaction: u8, topics: &[String], data: &str) {
+        let index = self.logs.len();
+        self.logs.push(json!({
+            "address": TOKEN, "topics": topics, "data": data, "transactionHash": hash(transaction),
+            "blockNumber": format!("{block:#x}"), "logIndex": format!("{index:#x}"), "removed": false,
+        }));
+    }
+
+    fn event(mut self, name: &str, block: u64, transaction: u8) -> Self {
+        let nonce = authorization(Scheme::Exact).nonce;
+        let topics = [event(name), hex_of(&address_word(PAYER)), hex_of(&nonce)];
+        self.used_at = Some(block);
+        self.log(block, transaction, &topics, "0x");
+        self
+    }
+
+    fn transfer(mut self, to: Address, amount: u64, block: u64, transaction: u8) -> Self {
+        let topics = [
+            event("Transfer(address,address,uint256)"),
+            hex_of(&address_word(PAYER)),
+            hex_of(&address_word(to)),
+        ];
+        let data = format!("0x{amount:064x}");
+        self.log(block, transaction, &topics, &data);
+        self
+    }
+
+    fn sent(mut self, transaction: u8, from: Address, parts: &[&[u8]]) -> Self {
+        let input = parts.concat();
+        let sent = json!({ "hash": hash(transaction), "from": from, "to": PERMIT2, "input": hex_of(&input) });
+        self.transactions.insert(hash(transaction), sent);
+        self
+    }
+
+    fn answer(&self, method: &str, params: &Value) -> Result<Value, i64> {
+        self.questions.lock().unwrap().push(method.to_owned());
+        Ok(match method {
+            "eth_chainId" => json!("0x14a34"),
+            "eth_getBlockByNumber" => {
+                let last = params[0] == "latest";
+                let block = if last { self.blocks } else { number(&params[0]) };
+                let time = BEGIN + 2 * i64::try_from(block).unwrap();
+                json!({ "number": format!("{block:#x}"), "timestamp": format!("{time:#x}"), "hash": "0x" })
+            }
+            "eth_call" => {
+                let used = self.used_at.is_some_and(|block| block <= number(&params[1]));
+                let mut word = [0; 32];
+                // The bit of nonce …1f is the highest of its byte; true of a token is the lowest of all.
+                if params[0]["to"] == json!(PERMIT2) {
+                    word[28] = if used { 0x80 } else { 0x7f };
+                } else {
+                    word[31] = u8::from(used);
+                }
+                json!(hex_of(&word))
+            }
+            "eth_getLogs" => {
+                let (first, last) = (number(&params[0]["fromBlock"]), number(&params[0]["toBlock"]));
+                if last - first >= self.range {
+                    return Err(-32005);
+                }
+                let wanted = &params[0]["topics"];
+                let fits = |log: &&Value| {
+                    let block = number(&log["blockNumber"]);
+                    let kinds = wanted[0].as_array().unwrap();
+                    (first..=last).contains(&block)
+                        && kinds.contains(&log["topics"][0])
+                        && log["topics"][1] == wanted[1]
+                        && log["topics"][2] == wanted[2]
+                };
+                self.logs.iter().filter(fits).cloned().collect()
+            }
+            "eth_getTransactionReceipt" => {
+                let own = |log: &&Value| log["transactionHash"] == params[0];
+                let logs: Vec<Value> = self.logs.iter().filter(own).cloned().collect();
+                json!({ "transactionHash": params[0], "status": "0x1", "logs": logs })
+            }
+            "eth_getTransactionByHash" => self.transactions[params[0].as_str().unwrap()].clone(),
+            other => panic!("{other}"),
+        })
+    }
+
+    fn reply(&self, body: &Value) -> Done {
+        let answer = match self.answer(body["method"].as_str().unwrap(), &body["params"]) {
+            Ok(result) => json!({ "jsonrpc": "2.0", "id": body["id"], "result": result }),
+            Err(code) => {
+                json!({ "jsonrpc": "2.0", "id": body["id"], "error": { "code": code, "message": "no" } })
+            }
+        };
+        reply(200, &answer.to_string())
+    }
+
+    async fn fate(&self, scheme: Scheme) -> Result<Fate, FacilitatorError> {
+        let chain = self.clone();
+        let reader = reader(&serve(move |_, body| chain.reply(body)).await);
+        read(&reader, scheme).await
+    }
+}
+
+fn reader(url: &str) -> ChainReader {
+    let settings = ChainSettings {
+        timeout: Duration::from_millis(500),
+        ..ChainSettings::new(Secret::new(url), "eip155:84532")
+    };
+    ChainReader::new(&settings).unwrap()
+}
+
+/// First seen at block 1000.
+async fn read(reader: &ChainReader, scheme: Scheme) -> Result<Fate, FacilitatorError> {
+    let since = Timestamp::from_millis((BEGIN + 2000) * 1000);
+    reader.fate(&authorization(scheme), since).await
+}
+
+fn paid(transaction: u8, amount: u64) -> Fate {
+    let transaction = hash(transaction);
+    Fate::Paid { transaction, amount }
+}
+
+fn why(fate: Result<Fate, FacilitatorError>) -> String {
+    fate.unwrap_err().0
+}
+
+const USED: &str = "AuthorizationUsed(address,bytes32)";
+const CANCELED: &str = "AuthorizationCanceled(address,bytes32)";
+
+#[tokio::test]
+async fn an_unused_authorisation_is_open_until_the_chain_is_past_its_end() {
+    for (scheme, over) in [(Scheme::Exact, 10_015), (Scheme::Upto, 10_016)] {
+        for (blocks, fate) in [
+            (1100, Fate::Open),
+            (10_000, Fate::Open),
+            (over - 1, Fate::Open),
+            (over, Fate::Expired),
+        ] {
+            assert_eq!(
+                Chain::new(blocks).fate(scheme).await,
+                Ok(fate),
+                "{scheme} {blocks}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_exact_payment_is_found_by_its_event() {
+    let chain = Chain::new(5000).transfer(OURS, 1, 1500, 8);
+    let chain = chain
+        .event(USED, 2000, 7)
+        .transfer(OURS, 3000, 2000, 7)
+        .transfer(OURS, 1, 2001, 9);
+    assert_eq!(chain.fate(Scheme::Exact).await, Ok(paid(7, 3000)));
+    // Also right away, in the latest block.
+    let chain = Chain::new(2000)
+        .event(USED, 2000, 7)
+        .transfer(OURS, 3000, 2000, 7);
+    assert_eq!(chain.fate(Scheme::Exact).await, Ok(paid(7, 3000)));
+}
+
+// Fault matrix 193
+#[tokio::test]
+async fn an_exact_payment_that_went_elsewhere_is_void() {
+    let canceled = Chain::new(2001).event(CANCELED, 2000, 7);
+    assert_eq!(canceled.fate(Scheme::Exact).await, Ok(Fate::Void));
+    let elsewhere = Chain::new(2001)
+        .event(USED, 2000, 7)
+        .transfer(OTHER, 3000, 2000, 7);
+    assert_eq!(elsewhere.fate(Scheme::Exact).await, Ok(Fate::Void));
+    let nothing = Chain::new(2001).event(USED, 2000, 7).transfer(OURS, 0, 2000, 7);
+    assert_eq!(nothing.fate(Scheme::Exact).await, Ok(Fate::Void));
+    // A transfer to us in the same transaction that belongs to another authorisation.
+    let other = Chain::new(2001)
+        .event(USED, 2000, 7)
+        .transfer(OTHER, 3000, 2000, 7);
+    let other = other.transfer(OURS, 3000, 2000, 7);
+    assert_eq!(other.fate(Scheme::Exact).await, Ok(Fate::Void));
+    let alone = Chain::new(2001).event(USED, 2000, 7);
+    assert!(why(alone.fate(Scheme::Exact).await).contains("not next to that"));
+}
+
+#[tokio::test]
+async fn an_upto_payment_is_found_by_its_nonce() {
+    let nonce = authorization(Scheme::Upto).nonce;
+    let mut chain = Chain::new(5000)
+        .transfer(OURS, 5, 1500, 6)
+        .sent(6, FACILITATOR, &[b"another", &PAYER.0])
+        .transfer(OURS, 1234, 4000, 7)
+        .sent(7, FACILITATOR, &[b"\x01\x02", &nonce, &[0; 12], &PAYER.0]);
+    chain.used_at = Some(4000);
+    assert_eq!(chain.fate(Scheme::Upto).await, Ok(paid(7, 1234)));
+    // The same, sent by somebody else: it may be a copy of the nonce.
+    let copied = chain.clone().sent(7, OTHER, &[&nonce, &PAYER.0]);
+    assert!(why(copied.fate(Scheme::Upto).await).contains("somebody else"));
+    let twice = chain.clone().transfer(OURS, 1, 4000, 7);
+    assert!(why(twice.fate(Scheme::Upto).await).contains("several"));
+    // A token without events.
+    let mut exact = chain.clone().sent(7, OTHER, &[&nonce, &PAYER.0]);
+    assert!(why(exact.fate(Scheme::Exact).await).contains("another amount"));
+    exact.logs[1]["data"] = json!(format!("0x{:064x}", 3000));
+    assert_eq!(exact.fate(Scheme::Exact).await, Ok(paid(7, 3000)));
+}
+
+// Fault matrix 193
+#[tokio::test]
+async fn a_use_without_a_transfer_is_void_when_it_is_old_enough() {
+    for scheme in [Scheme::Exact, Scheme::Upto] {
+        let mut chain = Chain::new(2015);
+        chain.used_at = Some(2000);
+        assert!(why(chain.fate(scheme).await).contains("just now"));
+        chain.blocks = 2016;
+        assert_eq!(chain.fate(scheme).await, Ok(Fate::Void));
+        // Not even the first block is old enough.
+        chain.blocks = 3;
+        chain.used_at = Some(2);
+        assert!(why(chain.fate(scheme).await).contains("just now"));
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_refuses_many_blocks_is_asked_for_fewer() {
+    let mut chain = Chain::new(3000)
+        .event(USED, 2900, 7)
+        .transfer(OURS, 3000, 2900, 7);
+    chain.range = 60;
+    assert_eq!(chain.fate(Scheme::Exact).await, Ok(paid(7, 3000)));
+    let asked = chain.questions.lock().unwrap().len();
+    assert!(asked < 80, "{asked}");
+    chain.range = 20;
+    assert!(why(chain.fate(Scheme::Exact).await).contains("-32005"));
+}
+
+#[tokio::test]
+async fn a_search_has_an_end() {
+    let mut chain = Chain::new(200_000);
+    chain.used_at = Some(100);
+    chain.range = 60;
+    assert!(why(chain.fate(Scheme::Upto).await).contains("too many questions"));
+}
+
+/// A chain on which the payment was settled, whose node answers `method` as `change` says.
+async fn broken(method: &'static str, change: impl Fn(&Value) -> Done + Send + Sync + 'static) -> String {
+    let chain = Chain::new(5000)
+        .event(USED, 2000, 7)
+        .transfer(OURS, 3000, 2000, 7);
+    let answering = move |_: &str, body: &Value| {
+        if body["method"] == method {
+            change(body)
+        } else {
+            chain.reply(body)
+        }
+    };
+    why(read(&reader(&serve(answering).await), Scheme::Exact).await)
+}
+
+#[tokio::test]
+async fn whatever_a_node_does_wrong_is_unknown() {
+    for method in [
+        "eth_chainId",
+        "eth_getBlockByNumber",
+        "eth_call",
+        "eth_getLogs",
+        "eth_getTransactionReceipt",
+    ] {
+        let with = |result: Value| {
+            move |body: &Value| {
+                let answer = json!({ "jsonrpc": "2.0", "id": body["id"], "result": result });
+                reply(200, &answer.to_string())
+            }
+        };
+        broken(method, |_| Done::Cut).await;
+        broken(method, |_| Done::Silence).await;
+        broken(method, |_| reply(429, r#"{"error":{"code":-32005}}"#)).await;
+        broken(method, |_| reply(500, "{}")).await;
+        broken(method, |_| reply(200, "<html>")).await;
+        broken(method, |_| reply(200, &"x".repeat(3 * 1024 * 1024))).await;
+        broken(method, |_| {
+            reply(200, r#"{"jsonrpc":"2.0","id":null,"error":{"code":1}}"#)
+        })
+        .await;
+        broken(method, |_| {
+            reply(200, r#"{"jsonrpc":"2.0","id":999999,"result":"0x14a34"}"#)
+        })
+        .await;
+        for result in [
+            json!(null),
+            json!("0x"),
+            json!("0x1"),
+            json!(7),
+            json!({}),
+            json!([{}]),
+            json!("0x14a34ff"),
+            json!({ "number": "0x1388", "timestamp": "later" }),
+            json!({ "number": "0x1388ffffffffffffffff", "timestamp": "0x1" }),
+            json!({ "transactionHash": hash(7), "status": "0x1", "logs": [] }),
+            json!({ "transactionHash": hash(8), "status": "0x1", "logs": [] }),
+            json!({ "transactionHash": hash(7), "status": "0x0", "logs": [] }),
+        ] {
+            broken(method, with(result)).await;
+        }
+    }
+    let fault = broken("eth_chainId", |body| {
+        let answer = json!({ "id": body["id"], "result": "0x1" });
+        reply(200, &answer.to_string())
+    });
+    assert_eq!(fault.await, "the node is of another chain");
+    // Logs of another payer, of another block, and of a block that was given up.
+    for (name, value) in [
+        ("address", json!(OTHER)),
+        ("topics", json!([event(USED), hex_of(&[1; 32]), hex_of(&[2; 32])])),
+        ("topics", json!([])),
+        ("blockNumber", json!("0x1")),
+        ("removed", json!(true)),
+    ] {
+        let mut log = Chain::new(1).event(USED, 2000, 7).logs.remove(0);
+        log[name] = value;
+        let fault = broken("eth_getLogs", move |body| {
+            let answer = json!({ "id": body["id"], "result": [log] });
+            reply(200, &answer.to_string())
+        });
+        assert_eq!(fault.await, "eth_getLogs: a log that was not asked for");
+    }
+}
+
+#[tokio::test]
+async fn a_reading_has_an_end() {
+    let settings = ChainSettings {
+        total_timeout: Duration::from_millis(200),
+        ..ChainSettings::new(Secret::new(serve(|_, _| Done::Silence).await), "eip155:84532")
+    };
+    let reader = ChainReader::new(&settings).unwrap();
+    assert_eq!(
+        why(read(&reader, Scheme::Exact).await),
+        "reading the chain took too long"
+    );
+}
