@@ -1,6 +1,7 @@
 //! Who settles the calls that wallets pay for by themselves, from the configuration.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize;
 use turnpike_app::paid_calls::{Assortment, PaidCallDesk, PaidCallSettings};
@@ -11,8 +12,10 @@ use turnpike_core::ledger::paid_call::PayerCap;
 use turnpike_core::money::Micros;
 use turnpike_core::pricing::{EffectiveMarkup, MAX_MARKUP_BPS};
 use turnpike_core::x402::{Address, Scheme};
-use turnpike_upstream::Facilitator;
-use turnpike_upstream::payments::{SimulatedFacilitator, SimulatedSettings};
+use turnpike_upstream::payments::{
+    ChainReader, ChainSettings, FacilitatorSettings, HttpFacilitator, SimulatedFacilitator, SimulatedSettings,
+};
+use turnpike_upstream::{BuildError, Facilitator, Secret};
 
 use crate::clock::SystemEnvironment;
 use crate::config::{Config, ConfigError, SecretSource};
@@ -43,7 +46,7 @@ pub(crate) struct PaymentsConfig {
     pub(crate) mode: PaymentsMode,
     pub(crate) facilitator_url: String,
     pub(crate) facilitator_key: SecretSource,
-    pub(crate) rpc_url: String,
+    pub(crate) rpc_url: SecretSource,
     pub(crate) network: String,
     pub(crate) asset: String,
     pub(crate) asset_name: String,
@@ -89,7 +92,6 @@ impl PaymentsConfig {
         }
         for (name, value) in [
             ("facilitator_url", &self.facilitator_url),
-            ("rpc_url", &self.rpc_url),
             ("pay_to", &self.pay_to),
         ] {
             if value.is_empty() {
@@ -129,7 +131,25 @@ pub(crate) fn facilitator(
                 .map_err(|error| ConfigError(format!("payments: {error}")))?;
             Ok(Some(Arc::new(simulated)))
         }
-        PaymentsMode::Facilitator => Err(SetupError::Other("payments: facilitators come next".to_owned())),
+        PaymentsMode::Facilitator => {
+            let settings = FacilitatorSettings {
+                api_key: section.facilitator_key.read()?.map(Secret::from),
+                verify_timeout: Duration::from_secs(section.verify_timeout_secs),
+                settle_timeout: Duration::from_secs(section.settle_timeout_secs),
+                ..FacilitatorSettings::new(&section.facilitator_url)
+            };
+            let wrong = |name: &str| {
+                let name = name.to_owned();
+                move |error: BuildError| ConfigError(format!("payments.{name}: {error}"))
+            };
+            // Its address may carry a key.
+            let rpc_url = section.rpc_url.read()?;
+            let rpc_url = rpc_url.ok_or_else(|| ConfigError("payments.rpc_url is needed".to_owned()))?;
+            let chain = ChainSettings::new(Secret::from(rpc_url), section.network.as_str());
+            let chain = ChainReader::new(&chain).map_err(wrong("rpc_url"))?;
+            let facilitator = HttpFacilitator::new(&settings, chain).map_err(wrong("facilitator_url"))?;
+            Ok(Some(Arc::new(facilitator)))
+        }
     }
 }
 

@@ -6,13 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use uuid::Uuid;
-
 use super::account::{Account, AccountKey, AccountKind};
 use super::audit_log::AuditLine;
 use super::books::TenantHead;
 use super::hold::{Hold, HoldState};
-use super::paid_call::{PaidCall, PaidCallIndex, PaidCallState};
 use super::payout::{Payout, PayoutIndex};
 use super::topup::Topup;
 use super::transfer::{Cause, GENESIS, Transfer};
@@ -26,17 +23,17 @@ const MAX_FINDINGS: usize = 100;
 #[derive(Debug)]
 pub struct Auditor {
     posted: BTreeMap<AccountKey, i128>,
-    held: BTreeMap<AccountKey, i128>,
-    open_calls: BTreeMap<AccountKey, i64>,
+    pub(super) held: BTreeMap<AccountKey, i128>,
+    pub(super) open_calls: BTreeMap<AccountKey, i64>,
     calls: BTreeMap<CallId, CallSum>,
     payouts: BTreeMap<Arc<str>, PayoutSum>,
-    paid: BTreeMap<AccountKey, i128>,
+    pub(super) paid: BTreeMap<AccountKey, i128>,
     chain: [u8; 32],
     next_transfer: i64,
     next_event: i64,
     audit_chain: [u8; 32],
     next_audit: i64,
-    counts: AuditCounts,
+    pub(super) counts: AuditCounts,
     findings: Vec<String>,
 }
 
@@ -125,7 +122,7 @@ impl Auditor {
         }
     }
 
-    fn find(&mut self, finding: String) {
+    pub(super) fn find(&mut self, finding: String) {
         if self.findings.len() < MAX_FINDINGS {
             self.findings.push(finding);
         }
@@ -266,7 +263,7 @@ impl Auditor {
     }
 
     /// A call's entries sum to what its record says.
-    fn entries_fit(&mut self, id: CallId, charged: Micros, refunded: Micros, loss: Micros) {
+    pub(super) fn entries_fit(&mut self, id: CallId, charged: Micros, refunded: Micros, loss: Micros) {
         let sums = self.calls.remove(&id).unwrap_or_default();
         for (what, ledger, record) in [
             ("charged", sums.charged, charged),
@@ -278,75 +275,6 @@ impl Auditor {
                     "call {id}: {what} is {record} in its record and {ledger} µUSD in the ledger"
                 ));
             }
-        }
-    }
-
-    /// A wallet pays the provider's cost and the margin, and nothing else is booked as a wallet's payment.
-    fn public_entry(&mut self, transfer: &Transfer) {
-        let to = if transfer.cause == Cause::PublicCharge {
-            AccountKind::ProviderCost
-        } else {
-            AccountKind::Margin
-        };
-        if (transfer.debit.kind, transfer.credit.kind) != (AccountKind::Payer, to) || transfer.call.is_none()
-        {
-            self.find(format!(
-                "transfer {}: a {} from {} to {}",
-                transfer.seq, transfer.cause, transfer.debit, transfer.credit
-            ));
-        }
-    }
-
-    /// A paid call, in any order, after all transfers, with what is stored beside it and the request that its payment
-    /// was claimed for: it was paid once or never, by the wallet that authorised it.
-    pub fn paid_call(
-        &mut self,
-        tenant: TenantId,
-        call: &PaidCall,
-        index: &PaidCallIndex<'_>,
-        claimed_for: Option<Uuid>,
-    ) {
-        self.counts.paid_calls = self.counts.paid_calls.saturating_add(1);
-        let id = call.entry_id();
-        if *index != call.index() {
-            self.find(format!("paid call {id}: its columns contradict its document"));
-        }
-        // INVARIANT: a payment is claimed for one request, so it is settled for one.
-        if claimed_for != Some(call.id.0) {
-            self.find(format!("paid call {id}: its payment is not claimed for it"));
-        }
-        let paid = call
-            .settlement
-            .as_ref()
-            .map_or(Micros::ZERO, |settlement| settlement.amount);
-        self.entries_fit(id, paid, Micros::ZERO, call.loss);
-        let is_settled = call.state == PaidCallState::Settled;
-        let is_answered = matches!(call.state, PaidCallState::Settling | PaidCallState::Refused);
-        let contradicts = is_settled != call.settlement.is_some()
-            || call.state.is_open() == call.ended_at.is_some()
-            || (call.state == PaidCallState::Failed) != call.failure.is_some()
-            || ((is_settled || is_answered) && call.charge.is_none())
-            || (!call.state.is_open() && call.payment.signed.is_some())
-            || call
-                .charge
-                .is_some_and(|charge| charge.effective > call.payment.max);
-        if contradicts {
-            self.find(format!(
-                "paid call {id}: {} and its record contradict",
-                call.state
-            ));
-        }
-        let payer = PaidCall::account(tenant, call.payment.payer);
-        if call.state.is_open() {
-            self.counts.open_paid_calls = self.counts.open_paid_calls.saturating_add(1);
-            let count = self.open_calls.entry(payer.clone()).or_default();
-            *count = count.saturating_add(1);
-            let held = self.held.entry(payer.clone()).or_default();
-            *held = held.saturating_add(i128::from(call.payment.max.get()));
-        }
-        if !paid.is_zero() {
-            let sum = self.paid.entry(payer).or_default();
-            *sum = sum.saturating_add(i128::from(paid.get()));
         }
     }
 

@@ -17,6 +17,7 @@ mod apply_topup;
 mod apply_user;
 pub mod audit;
 pub mod audit_log;
+mod audit_paid_call;
 pub mod books;
 mod clawback;
 pub mod command;

@@ -240,7 +240,7 @@ pub(super) async fn audit(global: &Global, only: Option<TenantId>) -> Result<Exi
         if !global.json {
             let counts = &report.counts;
             print(&format!(
-                "{} {} ({}): {} accounts, {} transfers, {} calls ({} open), {} events",
+                "{} {} ({}): {} accounts, {} transfers, {} calls ({} open), {} paid calls ({} open), {} events",
                 if report.findings.is_empty() {
                     "clean"
                 } else {
@@ -252,6 +252,8 @@ pub(super) async fn audit(global: &Global, only: Option<TenantId>) -> Result<Exi
                 counts.transfers,
                 counts.holds,
                 counts.open_holds,
+                counts.paid_calls,
+                counts.open_paid_calls,
                 counts.events,
             ))?;
             for finding in &report.findings {

@@ -125,8 +125,15 @@ impl Rig {
         let input = format!("0x{}{}", hex::encode(&selector[..4]), hex::encode(data));
         let sent = json!([{ "from": from, "to": to, "data": input, "gas": "0x493e0" }]);
         let hash = self.rpc("eth_sendTransaction", sent).await;
-        let receipt = self.rpc("eth_getTransactionReceipt", json!([hash])).await;
-        assert_eq!(receipt["status"], "0x1");
+        for _ in 0..100 {
+            let receipt = self.rpc("eth_getTransactionReceipt", json!([hash])).await;
+            if !receipt.is_null() {
+                assert_eq!(receipt["status"], "0x1");
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("{function} was not mined");
     }
 
     async fn domain(&self) -> Word {

@@ -13,6 +13,7 @@ mod disputes;
 mod drift;
 mod limits;
 mod paid_calls;
+mod paid_calls_random;
 mod payouts;
 mod random;
 mod records;

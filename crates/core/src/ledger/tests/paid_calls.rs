@@ -1,24 +1,22 @@
 //! Paid calls: claimed once, sent once, settled at most once, whatever is repeated and in whatever order.
 
-use proptest::prelude::*;
-
 use super::*;
 use crate::ledger::paid_call::*;
 use crate::ledger::transfer::Cause;
 use crate::x402::{Address, SettleResponse};
 
-const MAX: i64 = 1_000;
+pub(super) const MAX: i64 = 1_000;
 const BASE: i64 = 600;
-const CAP: PayerCap = PayerCap {
+pub(super) const CAP: PayerCap = PayerCap {
     amount: Micros::new(3 * MAX),
     calls: 3,
 };
 
-fn wallet(number: u8) -> Address {
+pub(super) fn wallet(number: u8) -> Address {
     Address([number; 20])
 }
 
-fn new_call(id: u128, key: &str, payer: Address) -> NewPaidCall {
+pub(super) fn new_call(id: u128, key: &str, payer: Address) -> NewPaidCall {
     NewPaidCall {
         id: RequestId(Uuid::from_u128(id)),
         subject: PaidSubject {
@@ -46,7 +44,7 @@ fn new_call(id: u128, key: &str, payer: Address) -> NewPaidCall {
     }
 }
 
-fn named(new: &NewPaidCall) -> PaidCallRef {
+pub(super) fn named(new: &NewPaidCall) -> PaidCallRef {
     PaidCallRef {
         id: new.id,
         payer: new.payment.payer,
@@ -54,7 +52,7 @@ fn named(new: &NewPaidCall) -> PaidCallRef {
     }
 }
 
-fn above(loss: i64) -> Drift {
+pub(super) fn above(loss: i64) -> Drift {
     Drift {
         kind: DriftKind::AboveHold,
         detail: "d".into(),
@@ -62,7 +60,7 @@ fn above(loss: i64) -> Drift {
     }
 }
 
-fn settled(amount: i64) -> SettlementProgress {
+pub(super) fn settled(amount: i64) -> SettlementProgress {
     SettlementProgress::Settled {
         amount: Micros::new(amount),
         transaction: "0xfeed".into(),
@@ -70,19 +68,19 @@ fn settled(amount: i64) -> SettlementProgress {
     }
 }
 
-fn refused() -> SettlementProgress {
+pub(super) fn refused() -> SettlementProgress {
     SettlementProgress::Refused {
         response: "{\"success\":false}".into(),
     }
 }
 
-fn unknown() -> SettlementProgress {
+pub(super) fn unknown() -> SettlementProgress {
     SettlementProgress::Unknown {
         due_at: Timestamp::from_millis(7),
     }
 }
 
-fn void() -> SettlementProgress {
+pub(super) fn void() -> SettlementProgress {
     SettlementProgress::Void {
         reason: "nonce used".into(),
     }
@@ -97,18 +95,18 @@ fn read(answered: Result<Outcome, Rejection>) -> Result<(PaidCall, bool), Reject
     })
 }
 
-type Answer = Result<(PaidCall, bool), Rejection>;
+pub(super) type Answer = Result<(PaidCall, bool), Rejection>;
 
 impl Bench {
-    fn claim_paid(&mut self, new: &NewPaidCall) -> Answer {
+    pub(super) fn claim_paid(&mut self, new: &NewPaidCall) -> Answer {
         read(self.run(Action::ClaimPaidCall(Box::new(new.clone()))))
     }
 
-    fn dispatch_paid(&mut self, call: &PaidCallRef) -> Answer {
+    pub(super) fn dispatch_paid(&mut self, call: &PaidCallRef) -> Answer {
         read(self.run(Action::DispatchPaidCall(call.clone())))
     }
 
-    fn finish_with(&mut self, call: &PaidCallRef, charge: Charge, drift: Option<Drift>) -> Answer {
+    pub(super) fn finish_with(&mut self, call: &PaidCallRef, charge: Charge, drift: Option<Drift>) -> Answer {
         read(self.run(Action::FinishPaidCall(Box::new(FinishPaidCall {
             call: call.clone(),
             charge,
@@ -123,7 +121,7 @@ impl Bench {
         self.finish_with(call, charge(base, margin), None)
     }
 
-    fn fail_paid(&mut self, call: &PaidCallRef, failure: &str, drift: Option<Drift>) -> Answer {
+    pub(super) fn fail_paid(&mut self, call: &PaidCallRef, failure: &str, drift: Option<Drift>) -> Answer {
         read(self.run(Action::FailPaidCall(FailPaidCall {
             call: call.clone(),
             failure: failure.into(),
@@ -131,11 +129,11 @@ impl Bench {
         })))
     }
 
-    fn abandon_paid(&mut self, call: &PaidCallRef) -> Answer {
+    pub(super) fn abandon_paid(&mut self, call: &PaidCallRef) -> Answer {
         read(self.run(Action::AbandonPaidCall(call.clone())))
     }
 
-    fn lease_paid(&mut self, call: &PaidCallRef, tries: u32) -> Answer {
+    pub(super) fn lease_paid(&mut self, call: &PaidCallRef, tries: u32) -> Answer {
         read(self.run(Action::LeaseSettlement(LeaseSettlement {
             call: call.clone(),
             instance: Uuid::from_u128(9),
@@ -144,7 +142,7 @@ impl Bench {
         })))
     }
 
-    fn settle_paid(&mut self, call: &PaidCallRef, progress: SettlementProgress) -> Answer {
+    pub(super) fn settle_paid(&mut self, call: &PaidCallRef, progress: SettlementProgress) -> Answer {
         read(self.run(Action::ReportSettlement(SettlementReport {
             call: call.clone(),
             progress,
@@ -152,7 +150,7 @@ impl Bench {
     }
 
     /// Held by a wallet, its calls, and what it paid.
-    fn wallet(&self, payer: Address) -> (i64, i64, i64) {
+    pub(super) fn wallet(&self, payer: Address) -> (i64, i64, i64) {
         let row = self.books.accounts.get(&PaidCall::account(TENANT, payer));
         let account = row.copied().unwrap_or_default();
         (account.held.get(), account.open_calls, -account.posted.get())
@@ -477,116 +475,4 @@ fn what_moved_is_booked_even_if_it_is_not_what_was_asked_for() {
     let mut bench = Bench::new();
     let call = bench.settling();
     assert_eq!(bench.settle_paid(&call, settled(-1)), Err(Rejection::NotPositive));
-}
-
-/// What a caller, two processes and a sweeper do, with numbers that pick to what.
-#[derive(Clone, Copy, Debug)]
-struct Op {
-    what: u8,
-    id: u8,
-    key: u8,
-    payer: u8,
-    amount: usize,
-    flag: bool,
-}
-
-fn op() -> impl Strategy<Value = Op> {
-    (0_u8..12, 0_u8..3, 0_u8..3, 0_u8..2, 0_usize..5, any::<bool>()).prop_map(
-        |(what, id, key, payer, amount, flag)| Op {
-            what,
-            id,
-            key,
-            payer,
-            amount,
-            flag,
-        },
-    )
-}
-
-impl Op {
-    fn new_call(self) -> NewPaidCall {
-        let key = format!("exact:{}:{}", self.payer, self.key);
-        let mut new = new_call(self.id.into(), &key, wallet(self.payer));
-        if self.id == 2 {
-            // Nobody is asked for it.
-            new.subject.provider = None;
-            new.subject.base = Micros::ZERO;
-        }
-        new
-    }
-
-    fn apply(self, bench: &mut Bench) -> Answer {
-        let amount = [0, 1, 400, 700, MAX][self.amount];
-        let base = amount / 2;
-        let key = (TENANT, RequestId(Uuid::from_u128(self.id.into())));
-        let found = bench.books.paid_calls.get(&key).map(PaidCall::reference);
-        // Mostly the call as it is, at times one that is not there like that.
-        let call = found
-            .filter(|_| self.key > 0)
-            .unwrap_or_else(|| named(&self.new_call()));
-        let with_drift = self.flag && self.id != 2;
-        let tries = bench.books.paid_calls.get(&key).map_or(0, |call| call.tries);
-        match self.what {
-            0..=2 => bench.claim_paid(&self.new_call()),
-            3 | 4 => bench.dispatch_paid(&call),
-            5 | 6 => bench.finish_with(
-                &call,
-                charge(base, amount - base),
-                with_drift.then(|| above(amount)),
-            ),
-            7 => bench.fail_paid(&call, "UPSTREAM_ERROR", with_drift.then(|| above(amount))),
-            8 => bench.abandon_paid(&call),
-            9 => bench.lease_paid(&call, tries.saturating_sub(u32::from(self.flag))),
-            10 => bench.settle_paid(&call, settled(amount)),
-            _ => bench.settle_paid(
-                &call,
-                [refused(), unknown(), void(), void(), refused()][self.amount].clone(),
-            ),
-        }
-    }
-}
-
-#[derive(Default)]
-struct Seen {
-    sent: BTreeMap<Arc<str>, u32>,
-    settled: BTreeMap<Arc<str>, u32>,
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
-    // Fault matrix 56, 185 to 194
-    #[test]
-    fn no_sequence_of_commands_sends_or_settles_twice(ops in prop::collection::vec(op(), 20..80)) {
-        let mut bench = Bench::new();
-        let mut seen = Seen::default();
-        for op in ops {
-            let before = rows(&bench.books.paid_calls);
-            let entries = bench.transfers.len();
-            let answered = op.apply(&mut bench);
-            let expected = !matches!(answered, Err(Rejection::NotLoaded(_) | Rejection::Overflow));
-            prop_assert!(expected, "{op:?}: {answered:?}");
-            if let Ok((call, changed)) = answered {
-                let was = before.get(&(TENANT, call.id)).map(|call| call.state);
-                let key = call.payment.key.clone();
-                if !changed {
-                    prop_assert_eq!(&before, &rows(&bench.books.paid_calls));
-                    prop_assert_eq!(entries, bench.transfers.len());
-                } else if call.state == PaidCallState::Dispatched && was != Some(PaidCallState::Dispatched) {
-                    *seen.sent.entry(key).or_default() += 1;
-                } else if call.state == PaidCallState::Settled {
-                    prop_assert_ne!(was, Some(PaidCallState::Settled));
-                    *seen.settled.entry(key).or_default() += 1;
-                }
-            }
-            // A payment that was once sent or settled stays with its request.
-            prop_assert!(seen.sent.values().all(|times| *times == 1), "{:?}", seen.sent);
-            prop_assert!(seen.settled.values().all(|times| *times == 1), "{:?}", seen.settled);
-            for payer in 0..2 {
-                let (held, calls, _) = bench.wallet(wallet(payer));
-                prop_assert!((0..=CAP.amount.get()).contains(&held) && (0..=CAP.calls).contains(&calls));
-            }
-            prop_assert_eq!(bench.check(), Vec::<String>::new(), "{:?}", op);
-            prop_assert_eq!(bench.audit(), Vec::<String>::new(), "{:?}", op);
-        }
-    }
 }

@@ -8,6 +8,7 @@ use turnpike_store::{Ledger as _, PostgresOptions, PostgresStore, Statements as 
 
 use super::proxy::{Cut, LATE, Proxy};
 use crate::actions::{capture, command, grant, new_hold, usd};
+use crate::paid_calls::{self, claims, finishes, named, new_call, settled};
 use crate::world::{Database, add_tenant, all_transfers, check_books};
 
 /// A store that reaches its database through a proxy.
@@ -20,8 +21,8 @@ async fn behind_proxy(database: &Database) -> (Proxy, PostgresStore) {
     (proxy, PostgresStore::connect(options).await.unwrap())
 }
 
-/// Twenty calls are captured and ten grants made at once, and the first COMMIT suffers `cut`. A capture that is
-/// run twice changes nothing the second time; a grant that is run twice shows.
+/// Twenty calls are captured, ten grants made and ten settlements told of at once, and the first COMMIT suffers `cut`.
+/// A capture that is run twice changes nothing the second time; a grant or a report that is run twice shows.
 async fn cut_at_commit(cut: Cut) -> Duration {
     let database = Database::create().await;
     let (proxy, store) = behind_proxy(&database).await;
@@ -35,25 +36,44 @@ async fn cut_at_commit(cut: Cut) -> Duration {
         .iter()
         .map(|hold| store.submit(command(tenant, Action::Hold(Box::new(hold.clone())))));
     assert!(join_all(taken).await.iter().all(Result::is_ok));
+    let public = paid_calls::house(&store).await;
+    let paid: Vec<_> = (0..10).map(|n| new_call(&format!("exact:{n}"))).collect();
+    for call in &paid {
+        let dispatch = Action::DispatchPaidCall(named(call));
+        for action in [claims(call), dispatch, finishes(call, 60, 10)] {
+            store.submit(command(public, action)).await.unwrap();
+        }
+    }
     assert_eq!(proxy.cuts(), 0);
     proxy.arm(cut);
     let began = Instant::now();
     let captures = holds.iter().map(|hold| capture(hold, 60, 10));
     let grants = (0..10).map(|_| grant(&Payer::Pool, 5));
+    let reports = paid
+        .iter()
+        .map(|call| (public, paid_calls::told(call, settled(70))));
     let commands = grants
         .chain(captures)
-        .map(|action| store.submit(command(tenant, action)));
+        .map(|action| (tenant, action))
+        .chain(reports)
+        .map(|(tenant, action)| store.submit(command(tenant, action)));
     let results = join_all(commands).await;
     let took = began.elapsed();
     assert_eq!(proxy.cuts(), 1, "the fault was not reached");
     for result in results {
         assert!(
-            matches!(result, Ok(Outcome::Captured { .. } | Outcome::Granted { .. })),
+            matches!(
+                result,
+                Ok(Outcome::Captured { .. }
+                    | Outcome::Granted { .. }
+                    | Outcome::PaidCall { changed: true, .. })
+            ),
             "{result:?}"
         );
     }
     // Two transfers for each charge and one for each grant, once.
     assert_eq!(all_transfers(&store, tenant).await.len(), 1 + 40 + 10);
+    assert_eq!(all_transfers(&store, public).await.len(), 20);
     let pool = store
         .find_account(&Payer::Pool.account(tenant))
         .await
