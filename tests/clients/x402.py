@@ -13,7 +13,7 @@ import uuid
 import x402_faults
 from common import Failed, say
 from x402_books import LIST_MODELS_PRICE, Books, check_body
-from x402_rig import HERE, MODELS, Provider, Service, Tools, chain, facilitator, settings, unpack
+from x402_rig import HERE, MODELS, Provider, Service, Tools, ask, chain, facilitator, settings, unpack
 
 # Bodies as clients send them, by operation.
 JOBS = {
@@ -29,9 +29,9 @@ def pay_all(wallets, books, service):
     for name, post in wallets:
         for operation, body in JOBS.items():
             url = f"{service.url}/vendor/{operation}"
-            since = books.mark("payer")
-            amount = books.check(post(url, body, {}), operation, since)
-            prices.setdefault(operation, set()).add(amount)
+            most, since = maximum(url, body), books.mark("payer")
+            receipt = books.check(post(url, body, {}), operation, since)
+            prices.setdefault(operation, set()).add((receipt["amount"], receipt["maxAmount"], most))
             own, since = {"x-svc-request-id": str(uuid.uuid4())}, books.mark("payer")
             once = post(url, body, own)
             books.check(once, operation, since)
@@ -39,9 +39,19 @@ def pay_all(wallets, books, service):
             again = post(url, body, own)
             books.check(again, operation, since, paid=False)
             same_answer(name, once, again)
-    if any(len(amounts) != 1 for amounts in prices.values()):
-        raise Failed(f"the same call had several prices: {prices}")
-    say(f"paid and repeated each operation, {prices} µUSD: {', '.join(name for name, _ in wallets)}")
+    if any(len(found) != 1 or found != {(paid, most, most) for paid, most, _ in found} for found in prices.values()):
+        raise Failed(f"the same call had several prices, or another maximum than it was told: {prices}")
+    say(f"paid and repeated each operation: {', '.join(name for name, _ in wallets)}")
+    for operation, [(paid, most, _)] in prices.items():
+        say(f"  {operation}: {paid} µUSD of the authorised {most}")
+
+
+def maximum(url, body):
+    """What the service wants to be authorised."""
+    answer = ask("POST", url, body, {"content-type": "application/json"})
+    if answer.status != 402:
+        raise Failed(f"402 was expected: {answer}")
+    return unpack(answer.headers["payment-required"])["accepts"][0]["amount"]
 
 
 def same_answer(name, once, again):
@@ -54,8 +64,8 @@ def check_poor(client, books, service, rig, provider):
     """Who has no ether and approved nothing pays with a permit; who has no tokens is refused before any work."""
     since = books.mark("freshPayer")
     answer = client.post(f"{service.url}/vendor/chat", JOBS["chat"], {}, payer="freshPayer")
-    amount = books.check(answer, "chat", since)
-    say(f"a payer without ether and without an approval paid {amount}")
+    receipt = books.check(answer, "chat", since)
+    say(f"a payer without ether and without an approval paid {receipt['amount']} µUSD")
     seen, since = len(provider.seen), rig.height()
     for operation in ("list-models", "chat"):
         answer = client.post(f"{service.url}/vendor/{operation}", JOBS[operation], {}, payer="brokePayer")

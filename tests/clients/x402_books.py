@@ -26,7 +26,7 @@ class Books:
         return Mark(payer, self.rig.height(), self.rig.balance(payer), self.rig.balance(PAY_TO))
 
     def check(self, answer, operation, since, paid=True):
-        """An answer that was paid for since then, or already before: gives its amount."""
+        """An answer that was paid for since then, or already before: gives its receipt."""
         if answer.status != 200:
             raise Failed(f"{operation} was answered with {answer.status}: {answer.headers} {answer.body[:500]}")
         settled = unpack(answer.headers.get("payment-response"))
@@ -60,7 +60,7 @@ class Books:
             raise Failed(f"{operation}: {settled} was told, and {amount} paid")
         check_body(operation, json.loads(answer.body))
         self.amounts[receipt["receiptId"]] = amount
-        return amount
+        return receipt
 
     def receipt(self, answer):
         known, request = answer.headers["x-svc-receipt-id"], answer.headers["x-svc-request-id"]

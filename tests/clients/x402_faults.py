@@ -73,9 +73,11 @@ class Faults:
         served = [signed]
         yield served
         answer = self.fetch(served[0])
-        amount = self.books.check(answer, "chat", since)
+        receipt = self.books.check(answer, "chat", since)
+        if receipt["maxAmount"] != signed.payload["accepted"]["amount"]:
+            raise Failed(f"another maximum was authorised than {receipt} says")
         self.check_provider(what, mark)
-        say(f"{what}: answered, called once, {amount} paid once")
+        say(f"{what}: answered, called once, {receipt['amount']} µUSD paid once")
 
     def check_provider(self, what, mark):
         calls = sum(mark in json.dumps(asked) for asked in self.provider.seen)
