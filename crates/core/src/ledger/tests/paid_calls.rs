@@ -29,6 +29,7 @@ pub(super) fn new_call(id: u128, key: &str, payer: Address) -> NewPaidCall {
         },
         payment: Payment {
             by: PaidBy::X402,
+            simulated: false,
             key: key.into(),
             payer,
             network: "eip155:8453".into(),
