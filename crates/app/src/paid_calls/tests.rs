@@ -214,7 +214,7 @@ fn what_a_facilitator_gets_has_nothing_of_ours() {
         .terms(&prepared(Operation::Chat, b"{}"), &offering(), id, None, NOW)
         .unwrap();
     let mut accepted = terms.required.accepts[0].clone();
-    accepted.extra["foreign"] = json!(1);
+    accepted.extra.insert("foreign".to_owned(), json!(1));
     let payment = PaymentPayload {
         x402_version: 2,
         accepted,

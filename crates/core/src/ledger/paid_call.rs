@@ -229,16 +229,10 @@ impl PaidCall {
     /// What it costs at the provider, as far as a payment covers it or is to cover it.
     pub fn base_cost(&self) -> Micros {
         let base = self.charge.map_or(Micros::ZERO, |charge| charge.base);
-        match (self.state, &self.settlement) {
-            (PaidCallState::Settled, Some(settlement)) => base.min(settlement.amount),
-            (PaidCallState::Settling | PaidCallState::Refused, _) => base,
-            (
-                PaidCallState::Settled
-                | PaidCallState::Claimed
-                | PaidCallState::Dispatched
-                | PaidCallState::Failed,
-                _,
-            ) => Micros::ZERO,
+        match &self.settlement {
+            Some(settlement) => base.min(settlement.amount),
+            None if self.state.is_answered() => base,
+            None => Micros::ZERO,
         }
     }
 
