@@ -21,6 +21,7 @@ use turnpike_core::ledger::paid_call::{Operation, PaidBy, PaidCall, PaidCallStat
 use turnpike_core::x402::wire;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
+use uuid::Uuid;
 
 use super::body::read_json_body;
 use super::openapi::Errors;
@@ -129,7 +130,9 @@ pub(super) fn under_its_name(app: &Arc<App>, router: Router) -> Router {
     }
     let prefix = format!("/{vendor}/");
     let rename = move |mut request: Request| {
-        if let Some(uri) = renamed(request.uri(), &prefix) {
+        if request.uri().path().starts_with("/vendor/") {
+            *request.uri_mut() = Uri::from_static("/-");
+        } else if let Some(uri) = renamed(request.uri(), &prefix) {
             *request.uri_mut() = uri;
         }
         request
@@ -160,8 +163,12 @@ fn request_id(names: &HeaderNames, parts: &Parts) -> Result<Option<RequestId>, A
     let Some(value) = values.next() else {
         return Ok(None);
     };
-    let id = value.to_str().ok().and_then(|id| id.trim().parse().ok());
-    match (id, values.next()) {
+    // In its usual form, and none that anybody would guess.
+    let text = value.to_str().unwrap_or_default().trim();
+    let id = Uuid::try_parse(text)
+        .ok()
+        .filter(|id| text.len() == uuid::fmt::Hyphenated::LENGTH && !id.is_nil() && !id.is_max());
+    match (id.map(RequestId), values.next()) {
         (Some(id), None) => Ok(Some(id)),
         _ => Err(wrong()),
     }
@@ -195,9 +202,8 @@ fn payment(parts: &Parts) -> Result<Option<Offered>, ApiError> {
 
 async fn operate(app: &Arc<App>, operation: Operation, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let id = request_id(&app.names, &parts);
-    let known = id.as_ref().ok().copied().flatten();
-    let mut response = match run(app, operation, &parts, body, id).await {
+    let mut known = None;
+    let mut response = match run(app, operation, &parts, body, &mut known).await {
         Ok(response) => response,
         Err(refused) => refused.into_response(),
     };
@@ -221,17 +227,19 @@ async fn run(
     operation: Operation,
     parts: &Parts,
     body: Body,
-    id: Result<Option<RequestId>, ApiError>,
+    known: &mut Option<RequestId>,
 ) -> Answered {
     let desk = desk(app)?;
+    *known = request_id(&app.names, parts)?;
     // No body is a body without members, which each operation judges.
     let raw = read_json_body(&parts.headers, body, body_limits(app), true).await?;
     let request = PaidRequest {
         operation,
         raw,
-        id: id?,
+        id: *known,
         payment: payment(parts)?,
     };
+    *known = desk.request_id(&request)?;
     let reply = Box::pin(desk.call(request)).await?;
     written(app, reply).map_err(|error| ApiError(AppError::internal(&error)))
 }
