@@ -554,7 +554,7 @@ impl PaidCallDesk {
             PaidCallState::Settled => {
                 let body = match body {
                     Some(body) => Some(body),
-                    None => self.stored_body(tenant, call.id).await?,
+                    None => self.stored_body(tenant, &call).await?,
                 };
                 match body {
                     Some(body) => Ok(PaidReply::Answered {
@@ -567,9 +567,17 @@ impl PaidCallDesk {
         }
     }
 
-    async fn stored_body(&self, tenant: TenantId, id: RequestId) -> Result<Option<Bytes>, AppError> {
-        let store = &self.parts.engine.store;
-        let outcome = store.find_outcome(tenant, work::call_id(id)).await?;
+    /// The stored answer, for as long as it is kept from the call's end on.
+    async fn stored_body(&self, tenant: TenantId, call: &PaidCall) -> Result<Option<Bytes>, AppError> {
+        let engine = &self.parts.engine;
+        let kept_ms = engine.settings.outcome_retention_ms;
+        if call
+            .ended_at
+            .is_some_and(|end| end.plus_millis(kept_ms) <= self.now())
+        {
+            return Ok(None);
+        }
+        let outcome = engine.store.find_outcome(tenant, work::call_id(call.id)).await?;
         Ok(outcome.and_then(|outcome| outcome.body))
     }
 }

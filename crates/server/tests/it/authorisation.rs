@@ -352,7 +352,7 @@ async fn credentials(site: &Site) -> Vec<Credential> {
 }
 
 async fn every_route_demands_what_its_row_says(store: Store) {
-    let setup = Setup::new(store).set("limits.topups_per_minute", 0);
+    let setup = Setup::new(store).simulated().set("limits.topups_per_minute", 0);
     let site = setup.start().await;
     let credentials = credentials(&site).await;
     for row in rows() {

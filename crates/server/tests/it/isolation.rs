@@ -38,6 +38,7 @@ fn nobodys() -> BTreeMap<&'static str, String> {
     let unknown = uuid::Uuid::from_u128((millis << 80) | (0x7000 << 64) | (0x8000 << 48)).to_string();
     let mut ids: BTreeMap<_, _> = [
         "callId",
+        "receiptId",
         "jti",
         "eventId",
         "endpointId",
@@ -100,6 +101,8 @@ impl World {
         let events = made(site.get(HOOK_EVENTS), 200).await;
         let ids = BTreeMap::from([
             ("callId", called.header("x-svc-call-id").unwrap().to_owned()),
+            // Nothing is sold to wallets here, and a receipt is of no workspace.
+            ("receiptId", called.header("x-svc-call-id").unwrap().to_owned()),
             ("jti", id(&minted["jti"])),
             ("externalUserId", user),
             ("sessionId", id(&topup["sessionId"])),

@@ -50,6 +50,16 @@ mod listen;
 mod matrix;
 mod me_topups;
 mod money;
+mod paid_call_conflicts;
+#[cfg(feature = "failpoints")]
+mod paid_call_crashes;
+mod paid_call_documents;
+mod paid_call_faults;
+mod paid_call_flood;
+mod paid_call_payers;
+mod paid_call_refusals;
+mod paid_call_terms;
+mod paid_calls;
 mod payout_connections;
 #[cfg(feature = "failpoints")]
 mod payout_crashes;

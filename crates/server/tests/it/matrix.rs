@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::harness::hooks::{ENDPOINTS, HOOK_EVENTS};
 use crate::harness::payments::{EVENTS, POOL_TOPUPS, TOPUPS};
 use crate::harness::payouts::PAYOUTS;
+use crate::harness::wallet::{PAID_CHAT, PAID_FIM, PAID_LIST};
 use crate::harness::{CHAT, TOOL, chat};
 use crate::keys::KEYS;
 
@@ -56,6 +57,7 @@ pub fn rows() -> Vec<Row> {
     rows.extend(rows_of_payouts());
     rows.extend(rows_of_keys());
     rows.extend(rows_of_prices());
+    rows.extend(rows_of_paid_calls());
     // At the end: whoever signs out is not let in any more.
     rows.extend(rows_of_sessions());
     rows
@@ -374,6 +376,40 @@ fn rows_of_prices() -> Vec<Row> {
         rows.push(of(Method::DELETE, route, write));
     }
     rows
+}
+
+/// What lets somebody in is a payment; without one the terms are told.
+fn rows_of_paid_calls() -> Vec<Row> {
+    let sold = |path, body| {
+        row(Method::POST, path, path, Access::Public)
+            .sends(body)
+            .gives(402)
+    };
+    vec![
+        sold(
+            PAID_CHAT,
+            json!({ "model": "vendor-v4-flash", "max_tokens": 1, "messages": [{ "role": "user", "content": "hi" }] }),
+        ),
+        sold(
+            PAID_FIM,
+            json!({ "model": "vendor-v4-pro", "max_tokens": 1, "prompt": "hi" }),
+        ),
+        sold(PAID_LIST, json!({})),
+        // Without the request's id.
+        row(
+            Method::GET,
+            "/vendor/receipts/{receiptId}",
+            "/vendor/receipts/0190a0b0-0000-8000-8000-000000000000",
+            Access::Public,
+        )
+        .gives(400),
+        row(
+            Method::GET,
+            "/vendor/openapi.json",
+            "/vendor/openapi.json",
+            Access::Public,
+        ),
+    ]
 }
 
 fn rows_of_workspaces() -> Vec<Row> {

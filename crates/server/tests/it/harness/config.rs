@@ -6,7 +6,7 @@ use super::{Site, Store};
 
 /// What the models cost, chosen so that charges can be counted in the head: with `tokens`, one µUSD for a
 /// prompt token and two for a completion token; with `flat`, one cent a call.
-pub const PRICES: &str = r#"
+const PRICES: &str = r#"
 [[models]]
 provider = "up"
 model = "flat"
@@ -128,6 +128,8 @@ pub struct Setup {
     pub store: Store,
     /// Its configuration.
     pub config: Table,
+    /// What its models cost.
+    pub prices: String,
     /// What the workspace's pool is granted, in dollars.
     pub grant: Option<String>,
     /// Another PostgreSQL cluster than the usual one.
@@ -142,6 +144,7 @@ impl Setup {
         Self {
             store,
             config: BASE.parse().unwrap(),
+            prices: PRICES.to_owned(),
             grant: Some("10".to_owned()),
             cluster: None,
             env: Vec::new(),

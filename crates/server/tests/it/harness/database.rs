@@ -106,6 +106,28 @@ impl Database {
     }
 }
 
+impl Database {
+    /// The names of its tables.
+    pub async fn tables(&self) -> Vec<String> {
+        match self {
+            Self::Sqlite(path) => {
+                let connection = rusqlite::Connection::open(path).unwrap();
+                let mut names = connection
+                    .prepare("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+                    .unwrap();
+                let names = names.query_map([], |row| row.get(0)).unwrap();
+                names.map(Result::unwrap).collect()
+            }
+            Self::Postgres { url, .. } => {
+                let sql = "SELECT table_name::TEXT FROM information_schema.tables
+                           WHERE table_schema = 'public' ORDER BY table_name";
+                let rows = connect(url).await.query(sql, &[]).await.unwrap();
+                rows.iter().map(|row| row.get(0)).collect()
+            }
+        }
+    }
+}
+
 impl Drop for Database {
     fn drop(&mut self) {
         let Self::Postgres { name, cluster, .. } = self else {

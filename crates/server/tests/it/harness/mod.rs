@@ -1,9 +1,11 @@
 //! What every test stands on: a running gateway, its store, its provider, a client, and the audit at the end.
 
 pub mod browser;
+pub mod chain;
 mod client;
 mod config;
 mod database;
+pub mod facilitator;
 pub mod hooks;
 pub mod issuer;
 pub mod payments;
@@ -12,9 +14,11 @@ pub mod people;
 mod raw;
 mod service;
 mod site;
+pub mod stall;
 #[path = "../../../../upstream/tests/stripe_stand_in/mod.rs"]
 pub mod stripe;
 pub mod upstream;
+pub mod wallet;
 
 use std::time::Duration;
 

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::config::PRICES;
 use super::service::operate;
 use super::{Client, Database, Reply, Sender, Service, Setup, Upstream, eventually, micros};
 
@@ -82,7 +81,7 @@ impl Site {
         let config = dir.path().join("turnpike.toml");
         std::fs::write(&config, setup.config.to_string()).unwrap();
         let prices = dir.path().join("prices.toml");
-        std::fs::write(&prices, PRICES).unwrap();
+        std::fs::write(&prices, &setup.prices).unwrap();
         let (status, _, complaint) = operate(&config, &data, &["prices", "import", prices.to_str().unwrap()]);
         assert!(status.success(), "{complaint}");
         let service = Service::start(&config, &data, &setup.env).await;
