@@ -38,7 +38,7 @@ use crate::error::AppError;
 use crate::providers::Shelf;
 
 /// How long a finished call's settlement may take before another process may go on with it.
-const SETTLEMENT_MS: i64 = 150_000;
+const SETTLEMENT_MS: i64 = 90_000;
 /// The reason of a facilitator whose payer has not approved Permit2.
 const ALLOWANCE: &str = "permit2_allowance_required";
 

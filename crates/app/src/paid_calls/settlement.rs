@@ -198,8 +198,8 @@ impl PaidCallDesk {
 /// Whether a request that comes again may try a refused settlement again: at once at first, then ever more seldom.
 pub(super) fn may_try_again(call: &PaidCall, now: Timestamp) -> bool {
     let pause_secs = match call.tries {
-        0..=3 => 0,
-        tries => (1_i64 << tries.saturating_sub(3).min(5)).min(LONGEST_PAUSE_SECS),
+        0..=5 => 0,
+        tries => (1_i64 << tries.saturating_sub(5).min(5)).min(LONGEST_PAUSE_SECS),
     };
     let rested = call
         .refused_at

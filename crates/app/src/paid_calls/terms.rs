@@ -249,15 +249,12 @@ impl PaidCallSettings {
         extra.insert(self.name("ExpiresAt"), json!(expires));
         extra.insert(self.name("Seal"), json!(shown(&seal)));
         let mut extensions = Map::new();
-        let schema = json!({
-            "type": "object",
-            "properties": { "requestId": { "type": "string", "format": "uuid" } },
-            "required": ["requestId"],
-        });
-        let own = json!({ "info": { "requestId": id }, "schema": schema });
-        extensions.insert(self.brand.to_string(), own);
         if requirements.scheme == Scheme::Upto && offering.gas_sponsoring {
             extensions.insert(GAS_SPONSORING.to_owned(), gas_sponsoring());
+        }
+        // Clients need more packages as soon as there is any extension: ours is not the first (ADR 0012).
+        if !extensions.is_empty() || requirements.scheme == Scheme::Exact {
+            extensions.insert(self.brand.to_string(), own_extension(id));
         }
         let lasts_ms = i64::try_from(requirements.max_timeout_seconds)
             .unwrap_or_default()
@@ -517,6 +514,16 @@ pub(super) const fn description(operation: Operation) -> &'static str {
         Operation::Fim => "Code between a prefix and a suffix, settled for what it used",
         Operation::ListModels => "The models that can be called, with owner and availability",
     }
+}
+
+/// The request's id for clients that send extensions back.
+fn own_extension(id: RequestId) -> Value {
+    let schema = json!({
+        "type": "object",
+        "properties": { "requestId": { "type": "string", "format": "uuid" } },
+        "required": ["requestId"],
+    });
+    json!({ "info": { "requestId": id }, "schema": schema })
 }
 
 /// The extension by which a wallet may let the facilitator pay for its approval of Permit2.
