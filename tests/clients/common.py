@@ -1,7 +1,8 @@
-"""What every part stands on: processes that end with their block, waiting, and a check that did not hold."""
+"""What every part stands on: processes that end with their block, ports, waiting, and a check that did not hold."""
 
 import contextlib
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,12 @@ class Failed(Exception):
 
 def say(text):
     print(f"  {text}", flush=True)
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def wait_for(what, probe, seconds=30):

@@ -7,13 +7,12 @@ import json
 import os
 import pathlib
 import secrets
-import socket
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 
-from common import Failed, process, say, wait_for
+from common import Failed, free_port, process, say, wait_for
 
 HERE = pathlib.Path(__file__).resolve().parent
 AUDIENCE = "https://svc.test/api"
@@ -27,12 +26,6 @@ GUARDED = [
     ("DELETE", "/api/credits/end-users/{user}", None, (200,)),
     ("POST", "/api/credits/connect/processor/disconnect", None, (200,)),
 ]
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ use crate::providers::Offer;
 pub(crate) const MAX_N: u64 = 128;
 
 /// Fields with which a request would cost something else than what was held, or would reach other services.
-pub(crate) const REFUSED: &[&str] = &[
+const REFUSED: &[&str] = &[
     "audio",
     "best_of",
     "enable_search",
@@ -81,27 +81,7 @@ impl ChatRequest {
         };
         let images = check_messages(body.get("messages"))?;
         check_tools(&body)?;
-        for field in REFUSED {
-            if body.get(*field).is_some_and(|value| !value.is_null()) {
-                return Err(AppError::invalid(
-                    field,
-                    "changes the price in a way that cannot be priced here",
-                ));
-            }
-        }
-        refuse_unless(&body, "service_tier", &["default"])?;
-        if body
-            .get("store")
-            .is_some_and(|value| !matches!(value, Value::Null | Value::Bool(false)))
-        {
-            return Err(AppError::invalid("store", "must be false"));
-        }
-        if let Some(modalities) = body.get("modalities")
-            && *modalities != json!(["text"])
-            && !modalities.is_null()
-        {
-            return Err(AppError::invalid("modalities", "only [\"text\"] is sold here"));
-        }
+        check_priced(&body)?;
         let budget = output_budget(&body)?;
         let n = integer(&body, "n", 1, MAX_N)?.unwrap_or(1);
         let stream = boolean(body.get("stream"), "stream")?.unwrap_or(false);
@@ -179,6 +159,32 @@ impl ChatRequest {
             body: body.into(),
         })
     }
+}
+
+/// Refuses what would make a request cost something else than what is priced.
+pub(crate) fn check_priced(body: &Map<String, Value>) -> Result<(), AppError> {
+    for field in REFUSED {
+        if body.get(*field).is_some_and(|value| !value.is_null()) {
+            return Err(AppError::invalid(
+                field,
+                "changes the price in a way that cannot be priced here",
+            ));
+        }
+    }
+    refuse_unless(body, "service_tier", &["default"])?;
+    if body
+        .get("store")
+        .is_some_and(|value| !matches!(value, Value::Null | Value::Bool(false)))
+    {
+        return Err(AppError::invalid("store", "must be false"));
+    }
+    if let Some(modalities) = body.get("modalities")
+        && *modalities != json!(["text"])
+        && !modalities.is_null()
+    {
+        return Err(AppError::invalid("modalities", "only [\"text\"] is sold here"));
+    }
+    Ok(())
 }
 
 /// The most tokens of one answer: what was asked for, at most what the model can.
@@ -335,7 +341,7 @@ pub(crate) fn integer(
     }
 }
 
-fn output_budget(body: &Map<String, Value>) -> Result<Option<(u64, &'static str)>, AppError> {
+pub(crate) fn output_budget(body: &Map<String, Value>) -> Result<Option<(u64, &'static str)>, AppError> {
     const MAX: u64 = 1_000_000_000;
     let old = integer(body, "max_tokens", 1, MAX)?;
     let new = integer(body, "max_completion_tokens", 1, MAX)?;

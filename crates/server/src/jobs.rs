@@ -20,6 +20,8 @@ const KEYS: Duration = Duration::from_secs(10);
 const AUTO_TOPUPS: Duration = Duration::from_secs(2);
 /// How often the facilitator is asked what it can do.
 const FACILITATOR: Duration = Duration::from_mins(1);
+/// The same while it has not said so yet.
+const FACILITATOR_DOWN: Duration = Duration::from_secs(3);
 /// How often paid calls are looked for that nobody works on.
 const SETTLEMENTS: Duration = Duration::from_secs(1);
 /// How often expired answers and idle rate limits are forgotten.
@@ -73,12 +75,25 @@ pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) -> O
             None => Ok(()),
         }
     });
+    spawn(app, stop, FACILITATOR_DOWN, |app| async move {
+        match &app.service.paid_calls {
+            Some(desk) if !desk.is_ready() => desk.refresh().await,
+            Some(_) | None => Ok(()),
+        }
+    });
+    // A process also ends what it left itself, worker or not.
+    spawn(app, stop, SETTLEMENTS, |app| async move {
+        match &app.service.paid_calls {
+            Some(desk) => desk.sweep_abandoned().await.map(drop),
+            None => Ok(()),
+        }
+    });
     if roles.worker {
         spawn(app, stop, SETTLEMENTS, |app| async move {
             let Some(desk) = &app.service.paid_calls else {
                 return Ok(());
             };
-            let swept = desk.sweep().await?;
+            let swept = desk.sweep_settlements().await?;
             if swept.left > 0 {
                 tracing::warn!(
                     swept.looked_at,

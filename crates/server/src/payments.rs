@@ -199,6 +199,12 @@ pub(crate) fn paid_calls(
         pay_to: pay_to.into(),
         pay_to_address: address(pay_to)?,
         seal: KeyPepper::new(&pepper.derive("paid calls")),
+        facilitator_secs: i64::try_from(
+            section
+                .verify_timeout_secs
+                .saturating_add(section.settle_timeout_secs),
+        )
+        .unwrap_or_default(),
         cap: PayerCap {
             amount: section.max_open_usd,
             calls: section.max_open_calls,

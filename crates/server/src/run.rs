@@ -54,6 +54,10 @@ pub(crate) async fn start(mut config: Config, data: &Path, roles: Roles) -> Resu
         config.server.public_url = format!("http://{address}");
     }
     let service = Service::build(config, data).await?;
+    // A facilitator that is down does not keep the service from starting; the one inside the process is never down.
+    if let Some(desk) = service.paid_calls.as_ref().filter(|desk| desk.is_simulated()) {
+        desk.refresh().await?;
+    }
     let names = HeaderNames::new(&service.config.server.brand)
         .map_err(|error| SetupError::Other(error.to_string()))?;
     let app = Arc::new(App {

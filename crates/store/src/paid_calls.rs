@@ -19,8 +19,12 @@ use crate::sql::{Param, Row, Sql, Statement, params};
 pub struct DuePaidCalls {
     /// Whose `due_at` has passed by then.
     pub due_by: Timestamp,
+    /// Those whose answer is stored, or those that have none yet.
+    pub answered: bool,
     /// Also those that another process than this left, whatever their `due_at`.
     pub not_of_instance: Option<Uuid>,
+    /// Also those of this process, whatever their `due_at`.
+    pub of_instance: Option<Uuid>,
     /// At most so many, those due first.
     pub limit: u32,
 }
@@ -133,17 +137,25 @@ impl<S: Sql> PaidCalls for S {
 
     async fn list_due_paid_calls(&self, due: DuePaidCalls) -> Result<Vec<(TenantId, PaidCall)>, StoreError> {
         let mut params = params![due.due_by.millis(), i64::from(due.limit)];
-        let or_left = match due.not_of_instance {
-            Some(instance) => {
+        let mut or = String::new();
+        for (instance, sign) in [(due.not_of_instance, "<>"), (due.of_instance, "=")] {
+            if let Some(instance) = instance {
                 params.push(Param::from(instance));
-                "OR instance <> $3"
+                let number = params.len().to_string();
+                or.extend([" OR instance ", sign, " $", &number]);
             }
-            None => "",
+        }
+        let states = if due.answered {
+            "state < 4 AND state >= 2"
+        } else {
+            "state < 2"
         };
         let sql = format!(
-            "SELECT tenant_id, document FROM paid_calls WHERE state < 4 AND (due_at <= $1 {or_left})
+            "SELECT tenant_id, document FROM paid_calls WHERE {states} AND (due_at <= $1{or})
              ORDER BY due_at, tenant_id, request_id LIMIT $2"
         );
-        self.query(&sql, params).await?.iter().map(found).collect()
+        // A row that cannot be read must not keep the others from being found; the audit tells of it.
+        let rows = self.query(&sql, params).await?;
+        Ok(rows.iter().filter_map(|row| found(row).ok()).collect())
     }
 }

@@ -28,7 +28,7 @@ use turnpike_upstream::{Facilitator, SignedPayment, Verdict};
 
 use self::mpp::{Challenge, Credential};
 pub use self::prepare::{Assortment, LIST_MODELS_FEE};
-use self::prepare::{Prepared, prepare};
+use self::prepare::{Prepared, body_hash, prepare};
 pub use self::receipt::receipt_id;
 pub use self::recovery::PaidSweep;
 use self::terms::{Offering, Refused};
@@ -38,7 +38,7 @@ use crate::error::AppError;
 use crate::providers::Shelf;
 
 /// How long a finished call's settlement may take before another process may go on with it.
-const SETTLEMENT_MS: i64 = 150_000;
+const SETTLEMENT_MS: i64 = 90_000;
 /// The reason of a facilitator whose payer has not approved Permit2.
 const ALLOWANCE: &str = "permit2_allowance_required";
 
@@ -77,16 +77,6 @@ pub enum Offered {
     X402(Box<PaymentPayload>),
     /// The machine payments protocol; a credential that cannot be read is answered like one that was refused.
     Mpp(Box<Result<Credential, Malformed>>),
-}
-
-impl Offered {
-    /// Why it cannot be read, where that is answered with terms.
-    fn unreadable(&self) -> Option<Refused> {
-        match self {
-            Self::X402(_) => None,
-            Self::Mpp(credential) => credential.as_ref().as_ref().err().map(malformed_credential),
-        }
-    }
 }
 
 /// What a request is answered.
@@ -134,6 +124,13 @@ struct Acceptable {
     signed: SignedPayment,
 }
 
+impl Parts {
+    fn known_offering(&self) -> Option<Arc<Offering>> {
+        let offering = self.offering.read();
+        offering.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 impl PaidCallDesk {
     /// A desk that sells what is on `shelf` and is paid through `facilitator`.
     pub fn new(
@@ -171,13 +168,12 @@ impl PaidCallDesk {
     /// When the store or the facilitator cannot be asked.
     pub async fn refresh(&self) -> Result<(), AppError> {
         let parts = &self.parts;
-        let name = parts.settings.house_name();
-        let now = parts.engine.environment.now();
-        parts
-            .engine
-            .store
-            .ensure_house_tenant(parts.house, &name, now)
-            .await?;
+        if parts.known_offering().is_none() {
+            let name = parts.settings.house_name();
+            let now = parts.engine.environment.now();
+            let store = &parts.engine.store;
+            store.ensure_house_tenant(parts.house, &name, now).await?;
+        }
         let supported = parts.facilitator.supported().await.map_err(|error| {
             tracing::warn!(%error, "the facilitator does not say what it can do");
             AppError::unavailable()
@@ -187,16 +183,9 @@ impl PaidCallDesk {
         Ok(())
     }
 
-    async fn offering(&self) -> Result<Arc<Offering>, AppError> {
-        let known = || {
-            let offering = self.parts.offering.read();
-            offering.unwrap_or_else(PoisonError::into_inner).clone()
-        };
-        if let Some(offering) = known() {
-            return Ok(offering);
-        }
-        self.refresh().await?;
-        known().ok_or_else(AppError::unavailable)
+    /// Whether it is known what the facilitator can do.
+    pub fn is_ready(&self) -> bool {
+        self.parts.known_offering().is_some()
     }
 
     fn now(&self) -> Timestamp {
@@ -209,32 +198,81 @@ impl PaidCallDesk {
     /// 400 codes of the body and of what cannot be read of a payment; `REQUEST_ID_CONFLICT`, `REQUEST_FAILED`,
     /// `RESULT_EXPIRED`, `RATE_LIMITED` when the wallet has too much open, 502 and 503.
     pub async fn call(&self, request: PaidRequest) -> Result<PaidReply, AppError> {
+        let id = self.request_id(&request)?;
+        // A known request needs no price: its answer outlives prices and models.
+        if let Some(id) = id
+            && let Some(call) = self.find(id).await?
+        {
+            return self.known(call, &request).await;
+        }
         let prepared = prepare(
             &self.parts.shelf,
             &self.parts.settings.sold,
             request.operation,
             &request.raw,
         )?;
-        let id = self.request_id(&request)?;
-        if let Some(id) = id
-            && let Some(call) = self.find(id).await?
-        {
-            return self.known(call, &prepared, &request).await;
-        }
         let Some(offered) = &request.payment else {
-            return self.unpaid(&prepared, &request, id, None).await;
+            return self.unpaid(&prepared, &request, id, None);
         };
-        // Who names no request was told none: the terms are not ours.
         let Some(id) = id else {
-            let refused = offered.unreadable().unwrap_or_else(|| {
-                Refused::new("invalid_payment_requirements", "the payment names no request")
-            });
-            return self.unpaid(&prepared, &request, None, Some(refused)).await;
+            let refused = match offered {
+                Offered::Mpp(credential) if credential.is_err() => unreadable(credential),
+                // Who names no request was told none: the terms are not ours.
+                Offered::X402(_) | Offered::Mpp(_) => {
+                    Refused::new("invalid_payment_requirements", "the payment names no request")
+                }
+            };
+            return self.refused(&prepared, &request, None, refused).await;
         };
         match self.acceptable(&prepared, id, offered, &request.raw)? {
             Ok(payment) => self.verify_and_claim(id, prepared, request, payment).await,
-            Err(refused) => self.unpaid(&prepared, &request, Some(id), Some(refused)).await,
+            Err(refused) => self.refused(&prepared, &request, Some(id), refused).await,
         }
+    }
+
+    /// What is said of a payment that is not accepted. One that was claimed, meanwhile or for another request, is never
+    /// answered with fresh terms: whoever pays on these pays twice.
+    async fn refused(
+        &self,
+        prepared: &Prepared,
+        request: &PaidRequest,
+        id: Option<RequestId>,
+        refused: Refused,
+    ) -> Result<PaidReply, AppError> {
+        if let Some(id) = id
+            && let Some(call) = self.find(id).await?
+        {
+            return self.known(call, request).await;
+        }
+        if let Some(Ok(key)) = request.payment.as_ref().map(|offered| self.key_of(offered)) {
+            self.check_unclaimed(&key, id).await?;
+        }
+        self.unpaid(prepared, request, id, Some(refused))
+    }
+
+    /// Refuses a payment that stands for another request than `id`.
+    async fn check_unclaimed(&self, key: &str, id: Option<RequestId>) -> Result<(), AppError> {
+        let parts = &self.parts;
+        let claimed = parts.engine.store.find_claimed_payment(parts.house, key).await?;
+        if claimed.is_some() && claimed != id {
+            return Err(AppError::new(
+                ErrorCode::RequestIdConflict,
+                "this payment stands for another request",
+            ));
+        }
+        Ok(())
+    }
+
+    /// What no two paid calls share of what is offered.
+    fn key_of(&self, offered: &Offered) -> Result<String, Malformed> {
+        let authorization = match offered {
+            Offered::X402(payment) => Authorization::read(payment),
+            Offered::Mpp(credential) => match &**credential {
+                Ok(credential) => Authorization::read(&self.parts.settings.as_x402(&credential.payload)),
+                Err(unreadable) => Err(unreadable.clone()),
+            },
+        };
+        authorization.map(|authorization| authorization.key())
     }
 
     async fn find(&self, id: RequestId) -> Result<Option<(TenantId, PaidCall)>, AppError> {
@@ -242,7 +280,10 @@ impl PaidCallDesk {
     }
 
     /// The id that the request names, in its header and in its payment.
-    fn request_id(&self, request: &PaidRequest) -> Result<Option<RequestId>, AppError> {
+    ///
+    /// # Errors
+    /// `VALIDATION_ERROR` when it is no UUID, `REQUEST_ID_CONFLICT` when they differ.
+    pub fn request_id(&self, request: &PaidRequest) -> Result<Option<RequestId>, AppError> {
         let [first, second] = match &request.payment {
             None => [None, None],
             Some(Offered::X402(payment)) => self
@@ -265,7 +306,7 @@ impl PaidCallDesk {
     }
 
     /// What is said of a request that is not paid.
-    async fn unpaid(
+    fn unpaid(
         &self,
         prepared: &Prepared,
         request: &PaidRequest,
@@ -274,7 +315,9 @@ impl PaidCallDesk {
     ) -> Result<PaidReply, AppError> {
         let parts = &self.parts;
         let id = id.unwrap_or_else(|| RequestId(random_id(parts.engine.environment.random_32())));
-        let offering = self.offering().await?;
+        let offering = parts
+            .known_offering()
+            .ok_or_else(|| AppError::unavailable().retry_after(1))?;
         let reason = refused.as_ref().map(|refused| refused.reason.clone());
         let allowance_missing = reason.as_deref() == Some(ALLOWANCE);
         let terms = parts
@@ -325,7 +368,7 @@ impl PaidCallDesk {
                 if let Err(refused) = settings.check_terms(prepared, id, &payment.accepted, now) {
                     return Ok(Err(refused));
                 }
-                (PaidBy::X402, settings.stripped(payment))
+                (PaidBy::X402, (**payment).clone())
             }
             Offered::Mpp(credential) => {
                 let accepted = match &**credential {
@@ -333,8 +376,8 @@ impl PaidCallDesk {
                         "method-unsupported",
                         "this operation is paid by x402 alone",
                     )),
-                    Ok(credential) => settings.accept_credential(credential, raw),
-                    Err(unreadable) => Err(malformed_credential(unreadable)),
+                    Ok(credential) => settings.accept_credential(credential, raw, now),
+                    Err(_unreadable) => Err(unreadable(credential)),
                 };
                 match accepted {
                     Ok(payment) => (PaidBy::Mpp, payment),
@@ -343,34 +386,24 @@ impl PaidCallDesk {
             }
         };
         let authorization = Authorization::read(&payment).map_err(|error| malformed(&error))?;
-        let requirements = payment.accepted.clone();
-        let facilitator = requirements
+        let payment = settings.forwarded(&payment);
+        let accepted = &payment.accepted;
+        let facilitator = accepted
             .extra
             .get("facilitatorAddress")
             .and_then(serde_json::Value::as_str);
         let longest_ms = prepared.work.longest_ms();
         let checked =
-            settings.check_authorization(&authorization, &requirements.amount, facilitator, longest_ms, now);
+            settings.check_authorization(&authorization, &accepted.amount, facilitator, longest_ms, now);
         let signed = SignedPayment {
+            requirements: payment.accepted.clone(),
             payload: payment,
-            requirements: requirements.clone(),
         };
         Ok(checked.map(|()| Acceptable {
             by,
             authorization,
             signed,
         }))
-    }
-
-    /// That a payment stands for no other request than this, as far as is known now; the claim decides.
-    async fn is_unclaimed(&self, id: RequestId, key: &str) -> Result<(), AppError> {
-        let parts = &self.parts;
-        let claimed = parts.engine.store.find_claimed_payment(parts.house, key).await?;
-        if claimed.is_some_and(|other| other != id) {
-            let message = "this payment stands for another request";
-            return Err(AppError::new(ErrorCode::RequestIdConflict, message));
-        }
-        Ok(())
     }
 
     async fn verify_and_claim(
@@ -382,22 +415,15 @@ impl PaidCallDesk {
     ) -> Result<PaidReply, AppError> {
         let parts = &self.parts;
         let key = payment.authorization.key();
-        self.is_unclaimed(id, &key).await?;
+        self.check_unclaimed(&key, Some(id)).await?;
         let verdict = parts.facilitator.verify(&payment.signed).await;
         fail::fail_point!("paid-after-verify");
-        if verdict != Verdict::Valid {
-            // Claimed meanwhile, perhaps settled: what was said of the payment is about that.
-            if let Some(call) = self.find(id).await? {
-                return self.known(call, &prepared, &request).await;
-            }
-            self.is_unclaimed(id, &key).await?;
-        }
         match verdict {
             Verdict::Valid => {}
             Verdict::Invalid { reason, message } => {
                 let detail = message.unwrap_or_else(|| "the payment was refused".to_owned());
                 let refused = Refused::new(reason, detail);
-                return self.unpaid(&prepared, &request, Some(id), Some(refused)).await;
+                return self.refused(&prepared, &request, Some(id), refused).await;
             }
             Verdict::Unknown(detail) => {
                 tracing::warn!(detail, "the facilitator gave no verdict on a payment");
@@ -406,28 +432,33 @@ impl PaidCallDesk {
                 return Err(AppError::new(ErrorCode::UpstreamError, message).retry_after(1));
             }
         }
-        // Registered before the row exists, so that no sweep can find it unregistered.
-        let live = LiveGuard::new(&parts.engine, work::call_id(id));
+        let agreed = ledger_amount(&payment.authorization)?;
+        let prepared = prepared.at_most(agreed);
         let new = self.new_call(id, &prepared, payment, key)?;
-        let claimed = parts
-            .engine
-            .submit(parts.house, Action::ClaimPaidCall(Box::new(new)))
-            .await;
+        let desk = self.clone();
+        // Whoever leaves now leaves a claim with somebody who works on it.
+        let task = |answer| async move {
+            let result = desk.claim(new, prepared, &request).await;
+            tell(answer, result);
+        };
+        parts.engine.detach(task).await
+    }
+
+    async fn claim(
+        &self,
+        new: NewPaidCall,
+        prepared: Prepared,
+        request: &PaidRequest,
+    ) -> Result<PaidReply, AppError> {
+        let parts = &self.parts;
+        // Registered before the row exists, so that no sweep can find it unregistered.
+        let _live = LiveGuard::new(&parts.engine, work::call_id(new.id));
+        let claim = Action::ClaimPaidCall(Box::new(new));
+        let claimed = parts.engine.submit(parts.house, claim).await;
         fail::fail_point!("paid-after-claim");
         match claimed {
-            Ok(Outcome::PaidCall { call, changed: true }) => {
-                let desk = self.clone();
-                let task = |answer| async move {
-                    let result = desk.carry_out(*call, prepared).await;
-                    drop(live);
-                    tell(answer, result);
-                };
-                parts.engine.detach(task).await
-            }
-            Ok(Outcome::PaidCall { call, changed: false }) => {
-                drop(live);
-                self.known((parts.house, *call), &prepared, &request).await
-            }
+            Ok(Outcome::PaidCall { call, changed: true }) => Box::pin(self.carry_out(*call, prepared)).await,
+            Ok(Outcome::PaidCall { call, changed: false }) => self.known((parts.house, *call), request).await,
             Ok(_) => Err(AppError::internal(&"a claim was answered by another outcome")),
             Err(error) => Err(AppError::from_submit(&error, CreditsPerDollar::default())),
         }
@@ -448,8 +479,6 @@ impl PaidCallDesk {
             .work
             .longest_ms()
             .saturating_add(parts.engine.settings.hold_slack_ms);
-        let max = i64::try_from(authorization.value)
-            .map_err(|_overflow| AppError::internal(&"an amount beyond the ledger was accepted"))?;
         Ok(NewPaidCall {
             id,
             subject: prepared.subject.clone(),
@@ -460,7 +489,8 @@ impl PaidCallDesk {
                 network: settings.network.clone(),
                 asset: settings.asset.clone(),
                 pay_to: settings.pay_to.clone(),
-                max: Micros::new(max),
+                max: ledger_amount(&authorization)?,
+                simulated: settings.simulated,
                 valid_before: Timestamp::from_millis(authorization.valid_before.saturating_mul(1000)),
                 signed: Some(signed.into()),
             },
@@ -474,37 +504,28 @@ impl PaidCallDesk {
     async fn known(
         &self,
         (tenant, call): (TenantId, PaidCall),
-        prepared: &Prepared,
         request: &PaidRequest,
     ) -> Result<PaidReply, AppError> {
         let subject = &call.subject;
-        let same = subject.operation == prepared.subject.operation
-            && subject.body_hash == prepared.subject.body_hash
-            && self.is_same_payment(&call, request.payment.as_ref())?;
+        let key = request
+            .payment
+            .as_ref()
+            .map(|offered| self.key_of(offered))
+            .transpose();
+        let key = key.map_err(|error| malformed(&error))?;
+        let same = subject.operation == request.operation
+            && subject.body_hash == body_hash(request.operation, &request.raw)
+            && key.is_none_or(|key| *key == *call.payment.key);
         if !same {
             return Err(AppError::new(
                 ErrorCode::RequestIdConflict,
                 "this request id stands for another request",
             ));
         }
-        let can_settle = tenant == self.parts.house && self.now() < call.payment.valid_before;
-        if call.state == PaidCallState::Refused && can_settle {
+        if tenant == self.parts.house && settlement::may_try_again(&call, self.now()) {
             return self.settle_again(tenant, call).await;
         }
         self.reply(tenant, call, None).await
-    }
-
-    fn is_same_payment(&self, call: &PaidCall, offered: Option<&Offered>) -> Result<bool, AppError> {
-        let key = match offered {
-            None => return Ok(true),
-            Some(Offered::X402(payment)) => Authorization::read(payment),
-            Some(Offered::Mpp(credential)) => match &**credential {
-                Ok(credential) => Authorization::read(&self.parts.settings.as_x402(&credential.payload)),
-                Err(unreadable) => Err(unreadable.clone()),
-            },
-        };
-        let key = key.map_err(|error| malformed(&error))?.key();
-        Ok(*call.payment.key == *key)
     }
 
     /// The answer to a paid call as it is now. `body` spares reading the stored one.
@@ -524,11 +545,16 @@ impl PaidCallDesk {
             PaidCallState::Refused if self.now() < call.payment.valid_before => {
                 Ok(PaidReply::Withheld(Box::new(call)))
             }
-            PaidCallState::Refused | PaidCallState::Failed => Err(receipt::failed(&call)),
+            // Past its deadline the chain says how it ended, and until then nobody does.
+            PaidCallState::Refused => Ok(PaidReply::InProgress {
+                id: call.id,
+                state: call.state,
+            }),
+            PaidCallState::Failed => Err(receipt::failed(&call)),
             PaidCallState::Settled => {
                 let body = match body {
                     Some(body) => Some(body),
-                    None => self.stored_body(tenant, call.id).await?,
+                    None => self.stored_body(tenant, &call).await?,
                 };
                 match body {
                     Some(body) => Ok(PaidReply::Answered {
@@ -541,16 +567,31 @@ impl PaidCallDesk {
         }
     }
 
-    async fn stored_body(&self, tenant: TenantId, id: RequestId) -> Result<Option<Bytes>, AppError> {
-        let store = &self.parts.engine.store;
-        let outcome = store.find_outcome(tenant, work::call_id(id)).await?;
-        let kept = outcome.filter(|outcome| outcome.expires_at > self.now());
-        Ok(kept.and_then(|outcome| outcome.body))
+    /// The stored answer, for as long as it is kept from the call's end on.
+    async fn stored_body(&self, tenant: TenantId, call: &PaidCall) -> Result<Option<Bytes>, AppError> {
+        let engine = &self.parts.engine;
+        let kept_ms = engine.settings.outcome_retention_ms;
+        if call
+            .ended_at
+            .is_some_and(|end| end.plus_millis(kept_ms) <= self.now())
+        {
+            return Ok(None);
+        }
+        let outcome = engine.store.find_outcome(tenant, work::call_id(call.id)).await?;
+        Ok(outcome.and_then(|outcome| outcome.body))
     }
 }
 
-fn malformed_credential(error: &Malformed) -> Refused {
-    Refused::new("malformed-credential", error.to_string())
+fn unreadable(credential: &Result<Credential, Malformed>) -> Refused {
+    let what = credential.as_ref().err().map(ToString::to_string);
+    Refused::new("malformed-credential", what.unwrap_or_default())
+}
+
+/// What is authorised, as the ledger counts it.
+fn ledger_amount(authorization: &Authorization) -> Result<Micros, AppError> {
+    i64::try_from(authorization.value)
+        .map(Micros::new)
+        .map_err(|_overflow| AppError::internal(&"an amount beyond the ledger was accepted"))
 }
 
 fn malformed(error: &Malformed) -> AppError {

@@ -14,7 +14,7 @@ use turnpike_core::ids::RequestId;
 use turnpike_core::ledger::paid_call::Operation;
 use turnpike_core::time::Timestamp;
 use turnpike_core::x402::wire::MAX_HEADER_BYTES;
-use turnpike_core::x402::{Malformed, PaymentPayload, PaymentRequirements, Scheme, X402_VERSION};
+use turnpike_core::x402::{Malformed, PaymentPayload, Scheme, X402_VERSION};
 
 use super::prepare::LIST_MODELS_FEE;
 use super::terms::{PaidCallSettings, Refused, Terms, description, read_seal, shown};
@@ -164,6 +164,7 @@ impl PaidCallSettings {
         &self,
         credential: &Credential,
         raw: &[u8],
+        now: Timestamp,
     ) -> Result<PaymentPayload, Refused> {
         let challenge = &credential.challenge;
         let seal = challenge.opaque.as_deref().and_then(read_seal);
@@ -185,6 +186,14 @@ impl PaidCallSettings {
         if challenge.digest.as_deref() != Some(&*digest(raw)) {
             let detail = "the challenge was given for another body";
             return Err(Refused::new("invalid-challenge", detail));
+        }
+        let expires = challenge
+            .expires
+            .as_deref()
+            .and_then(|at| at.parse::<Timestamp>().ok());
+        if expires.is_none_or(|expires| expires <= now) {
+            let detail = "the challenge does not hold any more: pay on this one";
+            return Err(Refused::new("payment_terms_expired", detail));
         }
         let payload = &credential.payload;
         if payload.get("type").and_then(Value::as_str) != Some("authorization") {
@@ -211,30 +220,18 @@ impl PaidCallSettings {
     }
 
     pub(super) fn as_x402(&self, payload: &Map<String, Value>) -> PaymentPayload {
-        let mut authorization = payload.clone();
-        authorization.shift_remove("type");
-        let signature = authorization.shift_remove("signature").unwrap_or_default();
         let mut signed = Map::new();
+        let signature = payload.get("signature").cloned().unwrap_or_default();
         signed.insert("signature".to_owned(), signature);
-        signed.insert("authorization".to_owned(), Value::Object(authorization));
-        let mut extra = Map::new();
-        extra.insert("name".to_owned(), json!(self.asset_name));
-        extra.insert("version".to_owned(), json!(self.asset_version));
-        PaymentPayload {
+        signed.insert("authorization".to_owned(), Value::Object(payload.clone()));
+        let payment = PaymentPayload {
             x402_version: X402_VERSION,
-            accepted: PaymentRequirements {
-                scheme: Scheme::Exact,
-                network: self.network.to_string(),
-                amount: LIST_MODELS_FEE.get().to_string(),
-                asset: self.asset.to_string(),
-                pay_to: self.pay_to.to_string(),
-                max_timeout_seconds: 60,
-                extra,
-            },
+            accepted: self.required(Scheme::Exact, LIST_MODELS_FEE.get().to_string(), 60, None),
             payload: signed,
             resource: None,
             extensions: None,
-        }
+        };
+        self.forwarded(&payment)
     }
 }
 

@@ -15,7 +15,7 @@ use turnpike_core::money::Micros;
 use turnpike_core::pricing::{Charge, EffectiveMarkup};
 use turnpike_upstream::ChatApi;
 
-use crate::chat::{Bounded, ChatRequest, MAX_N, REFUSED, boolean, integer, output_bound};
+use crate::chat::{Bounded, ChatRequest, MAX_N, boolean, check_priced, integer, output_bound, output_budget};
 use crate::error::AppError;
 use crate::json::parse_object;
 use crate::providers::{FrozenPrice, Offer, ProviderEntry, Shelf};
@@ -60,6 +60,26 @@ pub(crate) enum Work {
     Local(Bytes),
 }
 
+impl Prepared {
+    /// The same, with what was agreed as the most it can cost: prices may have risen since.
+    pub(crate) fn at_most(mut self, agreed: Micros) -> Self {
+        if self.max.effective > agreed {
+            let base = self.max.base.min(agreed);
+            let margin = agreed.saturating_sub_zero(base);
+            let flat = self.max.flat.min(margin);
+            self.max = Charge {
+                base,
+                markup: margin.saturating_sub_zero(flat),
+                flat,
+                margin,
+                effective: agreed,
+            };
+            self.subject.base = self.max.base;
+        }
+        self
+    }
+}
+
 impl Work {
     /// Longest it may take, in milliseconds.
     pub(crate) fn longest_ms(&self) -> i64 {
@@ -70,9 +90,10 @@ impl Work {
     }
 }
 
-/// SHA-256 of a body's raw bytes, hexadecimal.
-pub(crate) fn body_hash(raw: &[u8]) -> Arc<str> {
-    hex::encode(Sha256::digest(raw)).into()
+/// SHA-256 of a body's raw bytes, hexadecimal. No body is the documented `{}` where that is a whole one.
+pub(crate) fn body_hash(operation: Operation, raw: &[u8]) -> Arc<str> {
+    let is_default = operation == Operation::ListModels && raw.is_empty();
+    hex::encode(Sha256::digest(if is_default { b"{}" } else { raw })).into()
 }
 
 /// Checks and prices a request.
@@ -122,14 +143,7 @@ fn fim(shelf: &Shelf, sold: &Assortment, raw: &[u8]) -> Result<Prepared, AppErro
     if !matches!(body.get("suffix"), None | Some(Value::Null | Value::String(_))) {
         return Err(AppError::invalid("suffix", "must be a string"));
     }
-    for field in REFUSED {
-        if body.get(*field).is_some_and(|value| !value.is_null()) {
-            return Err(AppError::invalid(
-                field,
-                "changes the price in a way that cannot be priced here",
-            ));
-        }
-    }
+    check_priced(&body)?;
     let budget = common(&body)?;
     let n = integer(&body, "n", 1, MAX_N)?.unwrap_or(1);
     let offer = offer(shelf, &model, &[&sold.pro])?;
@@ -167,8 +181,7 @@ fn list_models(shelf: &Shelf, sold: &Assortment, raw: &[u8]) -> Result<Prepared,
     Ok(Prepared {
         subject: PaidSubject {
             operation: Operation::ListModels,
-            // No body is the documented `{}`.
-            body_hash: body_hash(if raw.is_empty() { b"{}" } else { raw }),
+            body_hash: body_hash(Operation::ListModels, raw),
             provider: None,
             model: None,
             price: json!({ "flatUsd": fee }).to_string().into(),
@@ -200,6 +213,8 @@ fn common(body: &Map<String, Value>) -> Result<u64, AppError> {
             return Err(AppError::invalid("temperature", "must be a number from 0 to 2"));
         }
     }
+    // The newer name of the budget must not say anything else.
+    output_budget(body)?;
     let budget = integer(body, "max_tokens", 1, MAX_TOKENS)?;
     budget.ok_or_else(|| AppError::invalid("max_tokens", "is required: it bounds what is authorised"))
 }
@@ -228,7 +243,7 @@ fn asked(
     Ok(Prepared {
         subject: PaidSubject {
             operation,
-            body_hash: body_hash(raw),
+            body_hash: body_hash(operation, raw),
             provider: Some(offer.entry.provider.id().into()),
             model: Some(offer.model.clone()),
             price: price.to_json().into(),

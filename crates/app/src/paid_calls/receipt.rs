@@ -40,6 +40,7 @@ pub(super) fn view(call: &PaidCall) -> Value {
         "operation": call.subject.operation,
         "status": call.state,
         "protocol": payment.by,
+        "simulated": payment.simulated,
         "scheme": payment.key.split(':').next(),
         "network": payment.network,
         "asset": payment.asset,
@@ -60,7 +61,11 @@ pub(super) fn view(call: &PaidCall) -> Value {
 
 /// The request is over without an answer.
 pub(super) fn failed(call: &PaidCall) -> AppError {
-    let message = "this request failed and nothing was taken for it: begin anew with another request id";
+    let message = if call.settlement.is_some() {
+        "less was paid for this request than was due: it has no answer"
+    } else {
+        "this request failed and nothing was taken for it: begin anew with another request id"
+    };
     AppError::new(ErrorCode::RequestFailed, message).with("receipt", view(call))
 }
 

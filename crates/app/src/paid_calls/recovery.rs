@@ -32,16 +32,32 @@ pub struct PaidSweep {
 }
 
 impl PaidCallDesk {
-    /// Goes on with every paid call that nobody works on: on an embedded store with those of earlier processes at once,
-    /// on a shared one with those that are due.
+    /// Ends the paid calls that have no answer and that nobody works on: those of this process, on an embedded store also
+    /// those of earlier ones, on a shared one those that are due.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn sweep(&self) -> Result<PaidSweep, AppError> {
+    pub async fn sweep_abandoned(&self) -> Result<PaidSweep, AppError> {
+        self.sweep(false).await
+    }
+
+    /// Goes on with the settlements that nobody works on: on an embedded store with those of earlier processes at once,
+    /// else with those that are due.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn sweep_settlements(&self) -> Result<PaidSweep, AppError> {
+        self.sweep(true).await
+    }
+
+    async fn sweep(&self, answered: bool) -> Result<PaidSweep, AppError> {
         let engine = &self.parts.engine;
+        let instance = engine.settings.instance;
         let due = DuePaidCalls {
             due_by: self.now(),
-            not_of_instance: (!engine.store.is_shared()).then_some(engine.settings.instance),
+            answered,
+            not_of_instance: (!engine.store.is_shared()).then_some(instance),
+            of_instance: (!answered).then_some(instance),
             limit: SWEEP_LIMIT,
         };
         let mut sweep = PaidSweep::default();

@@ -9,6 +9,7 @@ use turnpike_core::ledger::paid_call::{
 };
 use turnpike_core::ledger::{Action, Outcome, Rejection};
 use turnpike_core::money::{CreditsPerDollar, Micros};
+use turnpike_core::time::Timestamp;
 use turnpike_core::x402::{Authorization, SettleResponse};
 use turnpike_store::SubmitError;
 use turnpike_upstream::{Fate, Settled, SignedPayment};
@@ -29,7 +30,13 @@ impl PaidCallDesk {
         let said = self.parts.facilitator.settle(&payment.signed).await;
         fail::fail_point!("paid-after-settle");
         let progress = match said {
-            Settled::Done(response) => done(&call, &payment, response),
+            Settled::Done(response) if is_what_was_due(&payment, &response) => {
+                done(&call, &payment, response)
+            }
+            Settled::Done(response) => {
+                tracing::error!(receipt = %receipt_id(&call), ?response, "the facilitator settled something else");
+                self.looked_up(&call, &payment, None).await
+            }
             Settled::Refused(response) => self.looked_up(&call, &payment, Some(response)).await,
             Settled::Unknown(detail) => {
                 tracing::warn!(receipt = %receipt_id(&call), detail, "the outcome of a settlement is unknown");
@@ -97,7 +104,8 @@ impl PaidCallDesk {
             }
             (Some(Fate::Void), _) => void("payment_withdrawn"),
             (Some(Fate::Expired), _) => void("payment_expired"),
-            (Some(Fate::Open), Some(refusal)) => {
+            // After a try of which nothing is known a refusal says nothing: the first one may still happen.
+            (Some(Fate::Open), Some(refusal)) if call.tries <= 1 || call.refusal.is_some() => {
                 tracing::warn!(receipt = %receipt_id(call), reason = refusal.error_reason, "a settlement was refused");
                 let refusal = SettleResponse {
                     success: false,
@@ -110,9 +118,8 @@ impl PaidCallDesk {
                     response: to_json(&refusal),
                 }
             }
-            (Some(Fate::Open), None) | (None, _) => {
-                let pause = 1_i64.checked_shl(call.tries).unwrap_or(LONGEST_PAUSE_SECS);
-                let pause = pause.clamp(1, LONGEST_PAUSE_SECS);
+            (Some(Fate::Open) | None, _) => {
+                let pause = (1_i64 << call.tries.min(6)).min(LONGEST_PAUSE_SECS);
                 SettlementProgress::Unknown {
                     due_at: self.now().plus_millis(pause.saturating_mul(1000)),
                 }
@@ -186,6 +193,24 @@ impl PaidCallDesk {
         };
         self.parts.engine.detach(task).await
     }
+}
+
+/// Whether a request that comes again may try a refused settlement again: at once at first, then ever more seldom.
+pub(super) fn may_try_again(call: &PaidCall, now: Timestamp) -> bool {
+    let pause_secs = match call.tries {
+        0..=5 => 0,
+        tries => (1_i64 << tries.saturating_sub(5).min(5)).min(LONGEST_PAUSE_SECS),
+    };
+    let rested = call
+        .refused_at
+        .is_none_or(|at| at.plus_millis(pause_secs.saturating_mul(1000)) <= now);
+    call.state == PaidCallState::Refused && now < call.payment.valid_before && rested
+}
+
+/// Whether a settlement is of exactly what was due, and can be found again.
+fn is_what_was_due(payment: &StoredPayment, response: &SettleResponse) -> bool {
+    let due = &payment.signed.requirements.amount;
+    response.amount.as_ref().is_none_or(|amount| amount == due) && !response.transaction.is_empty()
 }
 
 /// A payment as it was stored, for what is settled.

@@ -10,6 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value, json};
 use turnpike_core::access::{KeyHash, KeyPepper};
+use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{RequestId, TenantId};
 use turnpike_core::ledger::paid_call::{Operation, PayerCap};
 use turnpike_core::money::Micros;
@@ -24,8 +25,13 @@ use crate::error::AppError;
 
 /// The extension by which a facilitator pays for a wallet's approval of Permit2.
 const GAS_SPONSORING: &str = "eip2612GasSponsoring";
-/// What a payment has to be good for beside the provider's time: the settlement, and a margin (fault matrix 192).
-const SETTLEMENT_SECS: i64 = 60;
+/// What a payment has to be good for beside everybody's own time: connections, and what a facilitator asks for (fault
+/// matrix 192).
+const MARGIN_SECS: i64 = 16;
+/// How much longer than asked for a payment may be good: wallets' clocks differ.
+const LONGER_SECS: i64 = 3600;
+/// Longest text of a reason or an explanation, in characters: it goes into a header.
+const MAX_REASON: usize = 200;
 /// What a caller may take to sign and send, on top.
 const SIGNING_SECS: i64 = 60;
 /// How long terms hold.
@@ -64,6 +70,8 @@ pub struct PaidCallSettings {
     pub seal: KeyPepper,
     /// What one wallet may have open at once.
     pub cap: PayerCap,
+    /// How long a verification and a settlement may take together, in seconds.
+    pub facilitator_secs: i64,
     /// What is sold.
     pub sold: Assortment,
 }
@@ -91,12 +99,18 @@ impl PaidCallSettings {
         format!("{}/{}/{operation}", self.public_url, self.vendor)
     }
 
-    /// How a payment's authorisation has to be good for, in seconds from when work on it begins.
-    pub(super) fn needed_secs(longest_ms: i64) -> i64 {
+    /// How long a payment's authorisation has to be good, in seconds from when it comes.
+    pub(super) fn needed_secs(&self, longest_ms: i64) -> i64 {
         longest_ms
             .saturating_add(999)
             .saturating_div(1000)
-            .saturating_add(SETTLEMENT_SECS)
+            .saturating_add(self.facilitator_secs)
+            .saturating_add(MARGIN_SECS)
+    }
+
+    /// For how long it is asked to be good.
+    fn asked_secs(&self, longest_ms: i64) -> i64 {
+        self.needed_secs(longest_ms).saturating_add(SIGNING_SECS)
     }
 
     fn name(&self, what: &str) -> String {
@@ -162,30 +176,55 @@ impl PaidCallSettings {
         offering: &Offering,
     ) -> Result<PaymentRequirements, AppError> {
         let scheme = Self::scheme(prepared.subject.operation);
-        let mut extra = Map::new();
-        extra.insert("name".to_owned(), json!(self.asset_name));
-        extra.insert("version".to_owned(), json!(self.asset_version));
-        match (scheme, &offering.upto) {
-            (Scheme::Exact, _) if offering.exact => {}
-            (Scheme::Upto, Some(facilitator)) => {
-                extra.insert("assetTransferMethod".to_owned(), json!("permit2"));
-                extra.insert("facilitatorAddress".to_owned(), json!(facilitator));
-            }
+        let facilitator = match (scheme, &offering.upto) {
+            (Scheme::Exact, _) if offering.exact => None,
+            (Scheme::Upto, Some(facilitator)) => Some(facilitator.as_str()),
             (Scheme::Exact | Scheme::Upto, _) => {
                 tracing::error!(%scheme, network = %self.network, "the facilitator does not settle this scheme");
                 return Err(AppError::unavailable());
             }
+        };
+        let max = prepared.max.effective;
+        if max <= Micros::ZERO {
+            let message = "this call has no price, so it is not sold";
+            return Err(AppError::new(ErrorCode::PriceUnavailable, message));
         }
-        let seconds = Self::needed_secs(prepared.work.longest_ms()).saturating_add(SIGNING_SECS);
-        Ok(PaymentRequirements {
+        if max > self.cap.amount {
+            let message = format!(
+                "this call may cost {max} USD and one wallet may have {} USD open: ask for fewer tokens",
+                self.cap.amount
+            );
+            return Err(AppError::invalid("max_tokens", message));
+        }
+        let seconds = self.asked_secs(prepared.work.longest_ms());
+        let seconds = u64::try_from(seconds).unwrap_or_default();
+        Ok(self.required(scheme, max.get().to_string(), seconds, facilitator))
+    }
+
+    /// What is required as everybody but the caller sees it: without what is ours.
+    pub(super) fn required(
+        &self,
+        scheme: Scheme,
+        amount: String,
+        max_timeout_seconds: u64,
+        facilitator: Option<&str>,
+    ) -> PaymentRequirements {
+        let mut extra = Map::new();
+        extra.insert("name".to_owned(), json!(self.asset_name));
+        extra.insert("version".to_owned(), json!(self.asset_version));
+        if let Some(facilitator) = facilitator {
+            extra.insert("assetTransferMethod".to_owned(), json!("permit2"));
+            extra.insert("facilitatorAddress".to_owned(), json!(facilitator));
+        }
+        PaymentRequirements {
             scheme,
             network: self.network.to_string(),
-            amount: prepared.max.effective.get().to_string(),
+            amount,
             asset: self.asset.to_string(),
             pay_to: self.pay_to.to_string(),
-            max_timeout_seconds: u64::try_from(seconds).unwrap_or_default(),
+            max_timeout_seconds,
             extra,
-        })
+        }
     }
 
     /// The terms of a request.
@@ -210,15 +249,12 @@ impl PaidCallSettings {
         extra.insert(self.name("ExpiresAt"), json!(expires));
         extra.insert(self.name("Seal"), json!(shown(&seal)));
         let mut extensions = Map::new();
-        let schema = json!({
-            "type": "object",
-            "properties": { "requestId": { "type": "string", "format": "uuid" } },
-            "required": ["requestId"],
-        });
-        let own = json!({ "info": { "requestId": id }, "schema": schema });
-        extensions.insert(self.brand.to_string(), own);
         if requirements.scheme == Scheme::Upto && offering.gas_sponsoring {
             extensions.insert(GAS_SPONSORING.to_owned(), gas_sponsoring());
+        }
+        // Clients need more packages as soon as there is any extension: ours is not the first (ADR 0012).
+        if !extensions.is_empty() || requirements.scheme == Scheme::Exact {
+            extensions.insert(self.brand.to_string(), own_extension(id));
         }
         let lasts_ms = i64::try_from(requirements.max_timeout_seconds)
             .unwrap_or_default()
@@ -396,29 +432,44 @@ impl PaidCallSettings {
             return Err(Refused::new(reason, "the payment is not good yet"));
         }
         // INVARIANT: work begins only on a payment that can still be settled when the provider takes all its time.
-        let needed = seconds.saturating_add(Self::needed_secs(longest_ms));
-        if authorization.valid_before < needed {
-            let reason = pick(
-                "invalid_exact_evm_payload_authorization_valid_before",
-                "permit2_deadline_expired",
-            );
-            let detail = "the payment ends too soon: it must be good for as long as was asked";
-            return Err(Refused::new(reason, detail));
-        }
-        Ok(())
+        let needed = seconds.saturating_add(self.needed_secs(longest_ms));
+        let longest = seconds
+            .saturating_add(self.asked_secs(longest_ms))
+            .saturating_add(LONGER_SECS);
+        let detail = match authorization.valid_before {
+            end if end < needed => "the payment ends too soon: it must be good for as long as was asked",
+            end if end > longest => "the payment is good for much longer than was asked",
+            _ => return Ok(()),
+        };
+        let reason = pick(
+            "invalid_exact_evm_payload_authorization_valid_before",
+            "permit2_deadline_expired",
+        );
+        Err(Refused::new(reason, detail))
     }
 
-    /// What a facilitator gets: without what is ours.
-    pub(super) fn stripped(&self, payment: &PaymentPayload) -> PaymentPayload {
-        let mut payment = payment.clone();
-        for name in ["RequestId", "ExpiresAt", "Seal"] {
-            payment.accepted.extra.shift_remove(&self.name(name));
+    /// What a facilitator gets: what was sealed and what was read here, and nothing else that the caller wrote, so that
+    /// it judges the payment that is claimed.
+    pub(super) fn forwarded(&self, payment: &PaymentPayload) -> PaymentPayload {
+        let accepted = &payment.accepted;
+        let facilitator = text(&accepted.extra, "facilitatorAddress");
+        let sponsoring = payment
+            .extensions
+            .as_ref()
+            .and_then(|extensions| extensions.get(GAS_SPONSORING))
+            .filter(|_given| accepted.scheme == Scheme::Upto);
+        PaymentPayload {
+            x402_version: payment.x402_version,
+            accepted: self.required(
+                accepted.scheme,
+                accepted.amount.clone(),
+                accepted.max_timeout_seconds,
+                facilitator,
+            ),
+            payload: Authorization::signed_members(payment),
+            resource: None,
+            extensions: sponsoring.map(|given| Map::from_iter([(GAS_SPONSORING.to_owned(), given.clone())])),
         }
-        if let Some(extensions) = &mut payment.extensions {
-            extensions.shift_remove(&*self.brand);
-        }
-        payment.extensions = payment.extensions.filter(|extensions| !extensions.is_empty());
-        payment
     }
 }
 
@@ -433,9 +484,10 @@ pub(super) struct Refused {
 
 impl Refused {
     pub(super) fn new(reason: impl Into<String>, detail: impl Into<String>) -> Self {
+        let cut = |text: String| text.chars().take(MAX_REASON).collect();
         Self {
-            reason: reason.into(),
-            detail: detail.into(),
+            reason: cut(reason.into()),
+            detail: cut(detail.into()),
         }
     }
 }
@@ -462,6 +514,16 @@ pub(super) const fn description(operation: Operation) -> &'static str {
         Operation::Fim => "Code between a prefix and a suffix, settled for what it used",
         Operation::ListModels => "The models that can be called, with owner and availability",
     }
+}
+
+/// The request's id for clients that send extensions back.
+fn own_extension(id: RequestId) -> Value {
+    let schema = json!({
+        "type": "object",
+        "properties": { "requestId": { "type": "string", "format": "uuid" } },
+        "required": ["requestId"],
+    });
+    json!({ "info": { "requestId": id }, "schema": schema })
 }
 
 /// The extension by which a wallet may let the facilitator pay for its approval of Permit2.

@@ -41,6 +41,7 @@ fn settings() -> PaidCallSettings {
             amount: Micros::new(1_000_000),
             calls: 10,
         },
+        facilitator_secs: 75,
         sold: Assortment {
             flash: "vendor-v4-flash".into(),
             pro: "vendor-v4-pro".into(),
@@ -68,7 +69,7 @@ fn prepared(operation: Operation, body: &[u8]) -> Prepared {
     Prepared {
         subject: PaidSubject {
             operation,
-            body_hash: body_hash(body),
+            body_hash: body_hash(operation, body),
             provider: None,
             model: None,
             price: "{}".into(),
@@ -164,7 +165,7 @@ fn an_authorisation_that_is_not_what_was_agreed_is_refused_here() {
         token: settings.asset_address,
         value: 3000,
         valid_after: 0,
-        valid_before: NOW.millis() / 1000 + 90,
+        valid_before: NOW.millis() / 1000 + 121,
         spender: (scheme == Scheme::Upto).then_some(turnpike_core::x402::evm::UPTO_PROXY),
         facilitator: (scheme == Scheme::Upto).then(|| Address::parse(FACILITATOR).unwrap()),
         signature: vec![0; 65],
@@ -176,14 +177,15 @@ fn an_authorisation_that_is_not_what_was_agreed_is_refused_here() {
     };
     for scheme in [Scheme::Exact, Scheme::Upto] {
         assert_eq!(check(&good(scheme)), Ok(()));
-        let changes: [fn(&mut Authorization); 7] = [
+        let changes: [fn(&mut Authorization); 8] = [
             |one| one.to = Address([1; 20]),
             |one| one.token = Address([1; 20]),
             |one| one.value = 2999,
             |one| one.value = 3001,
             |one| one.valid_after = NOW.millis() / 1000 + 1,
-            |one| one.valid_before = NOW.millis() / 1000 + 89,
+            |one| one.valid_before = NOW.millis() / 1000 + 120,
             |one| one.valid_before = 0,
+            |one| one.valid_before = 253_402_207_201,
         ];
         for change in changes {
             let mut changed = good(scheme);
@@ -211,16 +213,23 @@ fn what_a_facilitator_gets_has_nothing_of_ours() {
     let terms = settings
         .terms(&prepared(Operation::Chat, b"{}"), &offering(), id, None, NOW)
         .unwrap();
+    let mut accepted = terms.required.accepts[0].clone();
+    accepted.extra.insert("foreign".to_owned(), json!(1));
     let payment = PaymentPayload {
         x402_version: 2,
-        accepted: terms.required.accepts[0].clone(),
-        payload: serde_json::Map::new(),
-        resource: None,
+        accepted,
+        // Two payments in one: the facilitator must judge the one that is claimed.
+        payload: json!({ "authorization": { "foreign": 1 }, "permit2Authorization": { "foreign": 1 } })
+            .as_object()
+            .cloned()
+            .unwrap(),
+        resource: Some(json!("foreign")),
         extensions: Some(terms.required.extensions.clone()),
     };
     assert_eq!(settings.ids_in(&payment).unwrap(), [Some(id), Some(id)]);
-    let stripped = settings.stripped(&payment);
+    let stripped = settings.forwarded(&payment);
     let text = serde_json::to_string(&stripped).unwrap();
+    assert!(!text.contains("foreign"), "{text}");
     assert!(!text.contains("svc") && !text.contains(&id.to_string()), "{text}");
     assert!(text.contains("eip2612GasSponsoring") && text.contains("facilitatorAddress"));
     // Small enough for clients and proxies, with everything in it.
@@ -248,7 +257,7 @@ fn a_credential_becomes_the_same_payment_when_it_answers_our_challenge() {
         .unwrap(),
     };
     assert_eq!(credential.id().unwrap(), id);
-    let payment = settings.accept_credential(&credential, b"{}").unwrap();
+    let payment = settings.accept_credential(&credential, b"{}", NOW).unwrap();
     assert_eq!(payment.accepted.scheme, Scheme::Exact);
     assert_eq!(payment.accepted.amount, "3000");
     let authorization = Authorization::read(&payment).unwrap();
@@ -257,7 +266,7 @@ fn a_credential_becomes_the_same_payment_when_it_answers_our_challenge() {
     let refused = |change: fn(&mut Credential)| {
         let mut changed = credential.clone();
         change(&mut changed);
-        let refused = settings.accept_credential(&changed, b"{}");
+        let refused = settings.accept_credential(&changed, b"{}", NOW);
         refused.unwrap_err().reason
     };
     let challenge_changes: [fn(&mut Credential); 6] = [
@@ -273,7 +282,7 @@ fn a_credential_becomes_the_same_payment_when_it_answers_our_challenge() {
     }
     assert_eq!(
         settings
-            .accept_credential(&credential, b"{ }")
+            .accept_credential(&credential, b"{ }", NOW)
             .unwrap_err()
             .reason,
         "invalid-challenge"

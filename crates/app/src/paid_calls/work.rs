@@ -5,7 +5,7 @@ use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{CallId, RequestId};
 use turnpike_core::ledger::command::{Drift, DriftKind, OutcomeKind, StoredOutcome};
 use turnpike_core::ledger::paid_call::{FailPaidCall, FinishPaidCall, PaidCall, PaidCallState};
-use turnpike_core::ledger::{Action, Outcome, Rejection};
+use turnpike_core::ledger::{Action, Outcome};
 use turnpike_core::money::CreditsPerDollar;
 use turnpike_core::pricing::Charge;
 use turnpike_core::usage::Usage;
@@ -61,14 +61,17 @@ impl PaidCallDesk {
             }
         };
         let body = done.body.clone();
-        let call = self.finish(&call, done).await?;
+        let house = self.parts.house;
+        let (call, stored_now) = self.finish(&call, done).await?;
         fail::fail_point!("paid-after-finish");
-        let call = if call.state == PaidCallState::Settling {
-            self.settle(self.parts.house, call).await?
+        // Stored by an earlier try, or too late: somebody else may be settling it.
+        let ours = stored_now && self.now() < call.due_at;
+        let call = if call.state == PaidCallState::Settling && ours {
+            self.settle(house, call).await?
         } else {
             call
         };
-        self.reply(self.parts.house, call, Some(body)).await
+        self.reply(house, call, Some(body)).await
     }
 
     /// Marks the call as about to be sent.
@@ -77,12 +80,20 @@ impl PaidCallDesk {
         let marker = Action::DispatchPaidCall(call.reference());
         let marked = engine.submit(self.parts.house, marker).await;
         fail::fail_point!("paid-after-dispatch");
-        let Err(error) = marked else { return Ok(()) };
+        let error = match marked {
+            Ok(_) => return Ok(()),
+            // Ended by a sweep, and perhaps begun anew by another process: this is not ours any more.
+            Err(SubmitError::Rejected(rejection)) => {
+                tracing::warn!(receipt = %receipt::receipt_id(call), %rejection, "a paid call was taken over");
+                return Err(AppError::unavailable().retry_after(1));
+            }
+            Err(error) => error,
+        };
         // Nothing was sent, whatever became of the marker. Where it may stand, the call is over; where it does not,
         // the same payment may be used again.
         let end = match &error {
             SubmitError::Busy | SubmitError::Unavailable(_) => Action::AbandonPaidCall(call.reference()),
-            SubmitError::Rejected(_) | SubmitError::Unknown => Action::FailPaidCall(FailPaidCall {
+            SubmitError::Unknown | SubmitError::Rejected(_) => Action::FailPaidCall(FailPaidCall {
                 call: call.reference(),
                 failure: ErrorCode::ServiceUnavailable.as_str().into(),
                 drift: None,
@@ -95,7 +106,8 @@ impl PaidCallDesk {
     }
 
     /// Stores the answer. From here on the provider is never asked again.
-    async fn finish(&self, call: &PaidCall, done: Done) -> Result<PaidCall, AppError> {
+    /// Also says whether this was what stored it.
+    async fn finish(&self, call: &PaidCall, done: Done) -> Result<(PaidCall, bool), AppError> {
         let engine = &self.parts.engine;
         let now = self.now();
         let finish = FinishPaidCall {
@@ -112,15 +124,16 @@ impl PaidCallDesk {
         };
         let finish = Action::FinishPaidCall(Box::new(finish));
         match engine.submit_end(self.parts.house, finish).await {
-            Ok(Outcome::PaidCall { call, .. }) => Ok(*call),
+            Ok(Outcome::PaidCall { call, changed }) => Ok((*call, changed)),
             Ok(_) => Err(AppError::internal(
                 &"a paid call was finished with another outcome",
             )),
-            // It took longer than it may, and another process gave it up: the answer came too late.
-            Err(SubmitError::Rejected(Rejection::PaidCallNotOpen(PaidCallState::Failed))) => {
-                tracing::warn!(receipt = %receipt::receipt_id(call), "a provider answered after its call was given up");
-                let found = self.find(call.id).await?.map(|(_, call)| call);
-                found.ok_or_else(|| AppError::internal(&"a paid call is gone"))
+            // Given up by a sweep, because it took too long.
+            Err(SubmitError::Rejected(rejection)) => {
+                tracing::error!(receipt = %receipt::receipt_id(call), %rejection, "an answer came too late");
+                let found = self.find(call.id).await?;
+                let (_, call) = found.ok_or_else(AppError::unavailable)?;
+                Ok((call, false))
             }
             Err(error) => Err(AppError::from_submit(&error, CreditsPerDollar::default())),
         }

@@ -120,6 +120,7 @@ fn claimed(step: &Step<'_>, new: &NewPaidCall) -> PaidCall {
         usage: None,
         tries: 0,
         refusal: None,
+        refused_at: None,
         settlement: None,
         failure: None,
         loss: Micros::ZERO,

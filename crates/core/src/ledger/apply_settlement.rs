@@ -11,10 +11,15 @@ use super::rejection::Rejection;
 use super::transfer::Cause;
 use crate::money::Micros;
 
+/// How long after a first refusal somebody tries again.
+const FIRST_PAUSE_MS: i64 = 30_000;
+/// Why a call failed whose payer used the authorisation's nonce for a smaller payment.
+const SHORT: &str = "payment_short";
+
 pub(super) fn lease(step: &mut Step<'_>, lease: &LeaseSettlement) -> Result<Outcome, Rejection> {
     let mut call = find(step, &lease.call)?;
     // INVARIANT: of two that read the same row one goes on.
-    if !is_answered(call.state) || call.tries != lease.tries {
+    if !call.state.is_answered() || call.tries != lease.tries {
         return Err(Rejection::PaidCallNotOpen(call.state));
     }
     call.state = PaidCallState::Settling;
@@ -24,19 +29,14 @@ pub(super) fn lease(step: &mut Step<'_>, lease: &LeaseSettlement) -> Result<Outc
     Ok(put(step, call))
 }
 
-/// Whether the answer is stored and its payment is not over.
-const fn is_answered(state: PaidCallState) -> bool {
-    matches!(state, PaidCallState::Settling | PaidCallState::Refused)
-}
-
 pub(super) fn report(step: &mut Step<'_>, report: &SettlementReport) -> Result<Outcome, Rejection> {
     let mut call = find(step, &report.call)?;
     if matches!(call.state, PaidCallState::Claimed | PaidCallState::Dispatched) {
         return Err(Rejection::PaidCallNotOpen(call.state));
     }
-    let open = is_answered(call.state);
+    let open = call.state.is_answered();
     // Given up as void and settled all the same: the chain is right in the end.
-    let void = call.state == PaidCallState::Failed && call.charge.is_some();
+    let void = call.state == PaidCallState::Failed && call.charge.is_some() && call.settlement.is_none();
     match &report.progress {
         SettlementProgress::Settled {
             amount,
@@ -54,10 +54,20 @@ pub(super) fn report(step: &mut Step<'_>, report: &SettlementReport) -> Result<O
         SettlementProgress::Refused { response } if call.state == PaidCallState::Settling => {
             call.state = PaidCallState::Refused;
             call.refusal = Some(response.clone());
-            // Until its deadline it is the caller who tries again.
-            call.due_at = call.payment.valid_before.max(step.command.at);
+            call.refused_at = Some(step.command.at);
+            // The caller may try again at once; somebody does it in any case, and at the deadline finds out.
+            let pause = FIRST_PAUSE_MS.saturating_mul(1_i64 << call.tries.min(6));
+            call.due_at = step
+                .command
+                .at
+                .plus_millis(pause)
+                .min(call.payment.valid_before.max(step.command.at));
         }
-        SettlementProgress::Unknown { due_at } if open => call.due_at = *due_at,
+        SettlementProgress::Unknown { due_at } if open => {
+            call.due_at = *due_at;
+            // What was refused before may have happened by now.
+            call.refusal = None;
+        }
         SettlementProgress::Void { reason } if open => {
             let base = call.charge.map_or(Micros::ZERO, |charge| charge.base);
             lose(step, &mut call, base)?;
@@ -88,9 +98,15 @@ pub(super) fn settle(
     let base = call.charge.map_or(Micros::ZERO, |charge| charge.base);
     let covered = base.min(amount);
     let was_open = call.state != PaidCallState::Failed;
-    call.state = PaidCallState::Settled;
+    // INVARIANT: an answer is given for what was due, and for nothing less.
+    let short = call.charge.is_some_and(|charge| amount < charge.effective);
+    call.state = if short {
+        PaidCallState::Failed
+    } else {
+        PaidCallState::Settled
+    };
     call.settlement = Some(settlement);
-    call.failure = None;
+    call.failure = short.then(|| SHORT.into());
     call.payment.signed = None;
     call.ended_at = Some(step.command.at);
     let cost = (payer.clone(), of(AccountKind::ProviderCost));

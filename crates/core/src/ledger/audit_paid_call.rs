@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::account::AccountKind;
 use super::audit::Auditor;
-use super::paid_call::{PaidCall, PaidCallIndex, PaidCallState};
+use super::paid_call::{PaidCall, PaidCallIndex, PaidCallState, Settlement};
 use super::transfer::{Cause, Transfer};
 use crate::ids::TenantId;
 use crate::money::Micros;
@@ -51,7 +51,11 @@ impl Auditor {
         self.entries_fit(id, paid, Micros::ZERO, call.loss);
         let is_settled = call.state == PaidCallState::Settled;
         let is_answered = matches!(call.state, PaidCallState::Settling | PaidCallState::Refused);
-        let contradicts = is_settled != call.settlement.is_some()
+        let untraced =
+            |settlement: &Settlement| !settlement.amount.is_zero() && settlement.transaction.is_empty();
+        let contradicts = (is_settled && call.settlement.is_none())
+            || (call.state.is_open() && call.settlement.is_some())
+            || call.settlement.as_ref().is_some_and(untraced)
             || call.state.is_open() == call.ended_at.is_some()
             || (call.state == PaidCallState::Failed) != call.failure.is_some()
             || ((is_settled || is_answered) && call.charge.is_none())

@@ -74,6 +74,11 @@ coded_enum! {
 }
 
 impl PaidCallState {
+    /// Whether the answer is stored and its payment is not over.
+    pub const fn is_answered(self) -> bool {
+        matches!(self, Self::Settling | Self::Refused)
+    }
+
     /// Whether something can still happen to it.
     pub const fn is_open(self) -> bool {
         matches!(
@@ -89,6 +94,9 @@ impl PaidCallState {
 pub struct Payment {
     /// In which protocol it came.
     pub by: PaidBy,
+    /// Whether no money moves.
+    #[serde(default)]
+    pub simulated: bool,
     /// [`crate::x402::Authorization::key`].
     pub key: Arc<str>,
     /// Who pays.
@@ -165,7 +173,10 @@ pub struct PaidCall {
     pub tries: u32,
     /// The last refusal, as the caller gets it, JSON.
     pub refusal: Option<Arc<str>>,
-    /// The proof.
+    /// When that was.
+    #[serde(default)]
+    pub refused_at: Option<Timestamp>,
+    /// The proof; also of a call that failed because less was paid than was due.
     pub settlement: Option<Settlement>,
     /// Why it failed: a public code, or the facilitator's reason.
     pub failure: Option<Arc<str>>,
@@ -218,16 +229,10 @@ impl PaidCall {
     /// What it costs at the provider, as far as a payment covers it or is to cover it.
     pub fn base_cost(&self) -> Micros {
         let base = self.charge.map_or(Micros::ZERO, |charge| charge.base);
-        match (self.state, &self.settlement) {
-            (PaidCallState::Settled, Some(settlement)) => base.min(settlement.amount),
-            (PaidCallState::Settling | PaidCallState::Refused, _) => base,
-            (
-                PaidCallState::Settled
-                | PaidCallState::Claimed
-                | PaidCallState::Dispatched
-                | PaidCallState::Failed,
-                _,
-            ) => Micros::ZERO,
+        match &self.settlement {
+            Some(settlement) => base.min(settlement.amount),
+            None if self.state.is_answered() => base,
+            None => Micros::ZERO,
         }
     }
 

@@ -135,6 +135,11 @@ impl Authorization {
         read::authorization(payment)
     }
 
+    /// The payload without anything that was not read here.
+    pub fn signed_members(payment: &PaymentPayload) -> serde_json::Map<String, serde_json::Value> {
+        read::signed_members(payment)
+    }
+
     /// What no two paid calls of one network and asset share: scheme, payer and nonce.
     pub fn key(&self) -> String {
         format!("{}:{}:0x{}", self.scheme, self.payer, hex::encode(self.nonce))

@@ -72,6 +72,40 @@ impl<'a> Members<'a> {
     }
 }
 
+/// The members of a payload that are signed, and the signature: what a facilitator gets, so that it reads what was read
+/// here.
+pub(super) fn signed_members(payment: &PaymentPayload) -> Map<String, Value> {
+    let (name, inner): (_, &[(&str, &[&str])]) = match payment.accepted.scheme {
+        Scheme::Exact => ("authorization", &[]),
+        Scheme::Upto => (
+            "permit2Authorization",
+            &[
+                ("permitted", &["token", "amount"]),
+                ("witness", &["to", "facilitator", "validAfter"]),
+            ],
+        ),
+    };
+    let plain: &[&str] = match payment.accepted.scheme {
+        Scheme::Exact => &["from", "to", "value", "validAfter", "validBefore", "nonce"],
+        Scheme::Upto => &["from", "spender", "nonce", "deadline"],
+    };
+    let pick = |map: Option<&Value>, names: &[&str]| -> Map<String, Value> {
+        let member = |name: &&str| Some(((*name).to_owned(), map?.get(*name)?.clone()));
+        names.iter().filter_map(member).collect()
+    };
+    let signed = payment.payload.get(name);
+    let mut members = pick(signed, plain);
+    for (name, names) in inner {
+        let nested = signed.and_then(|signed| signed.get(*name));
+        members.insert((*name).to_owned(), Value::Object(pick(nested, names)));
+    }
+    let mut payload = Map::new();
+    let signature = payment.payload.get("signature").cloned().unwrap_or_default();
+    payload.insert("signature".to_owned(), signature);
+    payload.insert(name.to_owned(), Value::Object(members));
+    payload
+}
+
 pub(super) fn authorization(payment: &PaymentPayload) -> Result<Authorization, Malformed> {
     let payload = Members {
         map: &payment.payload,

@@ -78,12 +78,9 @@ pub(crate) fn render(response: &mut Response, error: &AppError, request_id: &str
         };
         headers.insert(header::WWW_AUTHENTICATE, challenge);
     }
-    if error.code == ErrorCode::RateLimited {
-        let limit = error
-            .members
-            .get("limitPerMinute")
-            .and_then(Value::as_u64)
-            .unwrap_or_default();
+    if error.code == ErrorCode::RateLimited
+        && let Some(limit) = error.members.get("limitPerMinute").and_then(Value::as_u64)
+    {
         let reset = error.retry_after_secs.unwrap_or(1);
         let state = format!("\"default\";r=0;t={reset}");
         let policy = format!("\"default\";q={limit};w=60");

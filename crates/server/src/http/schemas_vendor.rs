@@ -158,6 +158,8 @@ struct Receipt {
     status: String,
     /// `x402` or `mpp`.
     protocol: String,
+    /// Whether no money moved.
+    simulated: bool,
     /// `exact` or `upto`.
     scheme: String,
     /// CAIP-2.

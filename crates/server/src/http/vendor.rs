@@ -21,6 +21,7 @@ use turnpike_core::ledger::paid_call::{Operation, PaidBy, PaidCall, PaidCallStat
 use turnpike_core::x402::wire;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
+use uuid::Uuid;
 
 use super::body::read_json_body;
 use super::openapi::Errors;
@@ -35,8 +36,6 @@ const PAYMENT_RESPONSE: HeaderName = HeaderName::from_static("payment-response")
 const PAYMENT_RECEIPT: HeaderName = HeaderName::from_static("payment-receipt");
 /// The scheme of the machine payments protocol in `Authorization`.
 const MPP_SCHEME: &str = "payment ";
-/// Where the routes are in our own tables.
-const OWN_PREFIX: &str = "/vendor/";
 const PROBLEMS: &str = "https://paymentauth.org/problems/";
 /// When to ask again about a request that is being worked on.
 const RETRY_AFTER_SECS: u64 = 1;
@@ -123,7 +122,7 @@ async fn vendor_openapi(State(app): AppState) -> Response {
     vendor_doc::public(&app).into_response()
 }
 
-/// The routes with the configured path segment in the place of ours, which is no path any more.
+/// The routes with the configured path segment in the place of ours.
 pub(super) fn under_its_name(app: &Arc<App>, router: Router) -> Router {
     let vendor = &app.service.config.server.vendor;
     if vendor == "vendor" {
@@ -131,9 +130,9 @@ pub(super) fn under_its_name(app: &Arc<App>, router: Router) -> Router {
     }
     let prefix = format!("/{vendor}/");
     let rename = move |mut request: Request| {
-        let uri = request.uri();
-        let uri = renamed(uri, &prefix, OWN_PREFIX).or_else(|| renamed(uri, OWN_PREFIX, &prefix));
-        if let Some(uri) = uri {
+        if request.uri().path().starts_with("/vendor/") {
+            *request.uri_mut() = Uri::from_static("/-");
+        } else if let Some(uri) = renamed(request.uri(), &prefix) {
             *request.uri_mut() = uri;
         }
         request
@@ -141,12 +140,12 @@ pub(super) fn under_its_name(app: &Arc<App>, router: Router) -> Router {
     Router::new().fallback_service(tower::util::MapRequestLayer::new(rename).layer(router))
 }
 
-/// The address with another first segment, if it has this one.
-fn renamed(uri: &Uri, from: &str, to: &str) -> Option<Uri> {
-    let rest = uri.path().strip_prefix(from)?;
+/// The address with our path segment, if it has the configured one.
+fn renamed(uri: &Uri, prefix: &str) -> Option<Uri> {
+    let rest = uri.path().strip_prefix(prefix)?;
     let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let mut parts = uri.clone().into_parts();
-    parts.path_and_query = Some(format!("{to}{rest}{query}").parse().ok()?);
+    parts.path_and_query = Some(format!("/vendor/{rest}{query}").parse().ok()?);
     Uri::from_parts(parts).ok()
 }
 
@@ -164,8 +163,12 @@ fn request_id(names: &HeaderNames, parts: &Parts) -> Result<Option<RequestId>, A
     let Some(value) = values.next() else {
         return Ok(None);
     };
-    let id = value.to_str().ok().and_then(|id| id.trim().parse().ok());
-    match (id, values.next()) {
+    // In its usual form, and none that anybody would guess.
+    let text = value.to_str().unwrap_or_default().trim();
+    let id = Uuid::try_parse(text)
+        .ok()
+        .filter(|id| text.len() == uuid::fmt::Hyphenated::LENGTH && !id.is_nil() && !id.is_max());
+    match (id.map(RequestId), values.next()) {
         (Some(id), None) => Ok(Some(id)),
         _ => Err(wrong()),
     }
@@ -199,9 +202,8 @@ fn payment(parts: &Parts) -> Result<Option<Offered>, ApiError> {
 
 async fn operate(app: &Arc<App>, operation: Operation, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let id = request_id(&app.names, &parts);
-    let known = id.as_ref().ok().copied().flatten();
-    let mut response = match run(app, operation, &parts, body, id).await {
+    let mut known = None;
+    let mut response = match run(app, operation, &parts, body, &mut known).await {
         Ok(response) => response,
         Err(refused) => refused.into_response(),
     };
@@ -225,17 +227,19 @@ async fn run(
     operation: Operation,
     parts: &Parts,
     body: Body,
-    id: Result<Option<RequestId>, ApiError>,
+    known: &mut Option<RequestId>,
 ) -> Answered {
     let desk = desk(app)?;
+    *known = request_id(&app.names, parts)?;
     // No body is a body without members, which each operation judges.
     let raw = read_json_body(&parts.headers, body, body_limits(app), true).await?;
     let request = PaidRequest {
         operation,
         raw,
-        id: id?,
+        id: *known,
         payment: payment(parts)?,
     };
+    *known = desk.request_id(&request)?;
     let reply = Box::pin(desk.call(request)).await?;
     written(app, reply).map_err(|error| ApiError(AppError::internal(&error)))
 }

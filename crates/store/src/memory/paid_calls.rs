@@ -51,7 +51,9 @@ impl PaidCalls for MemoryStore {
             let left = due
                 .not_of_instance
                 .is_some_and(|instance| call.instance != instance);
-            call.state.is_open() && (call.due_at <= due.due_by || left)
+            let own = due.of_instance.is_some_and(|instance| call.instance == instance);
+            let answered = call.state.is_answered();
+            call.state.is_open() && answered == due.answered && (call.due_at <= due.due_by || left || own)
         };
         let calls = state.books.paid_calls.iter();
         let mut found: Vec<(TenantId, PaidCall)> = calls

@@ -48,6 +48,7 @@ pub(crate) fn new_call(key: &str) -> NewPaidCall {
         },
         payment: Payment {
             by: PaidBy::X402,
+            simulated: false,
             key: key.into(),
             payer: WALLET,
             network: "eip155:8453".into(),
@@ -350,12 +351,19 @@ pub(crate) async fn what_is_due_is_found(world: &World) {
     };
     run(world, tenant, Action::FailPaidCall(failed)).await;
     let listed = async |by: i64, not_of_instance, limit| -> Vec<RequestId> {
-        let due = DuePaidCalls {
-            due_by: NOW.plus_millis(by),
-            not_of_instance,
-            limit,
-        };
-        let found = world.store.list_due_paid_calls(due).await.unwrap();
+        let mut found = Vec::new();
+        for answered in [false, true] {
+            let due = DuePaidCalls {
+                due_by: NOW.plus_millis(by),
+                answered,
+                not_of_instance,
+                of_instance: None,
+                limit,
+            };
+            found.extend(world.store.list_due_paid_calls(due).await.unwrap());
+        }
+        found.sort_by_key(|(_, call)| call.due_at);
+        found.truncate(usize::try_from(limit).unwrap());
         found
             .into_iter()
             .filter(|(of, _)| *of == tenant)
@@ -545,7 +553,9 @@ pub(crate) async fn a_restart_reads_the_same_rows(world: &World) {
     assert_eq!(again.find_paid_call(new.id).await.unwrap(), before);
     let due = DuePaidCalls {
         due_by: NOW,
+        answered: true,
         not_of_instance: Some(next_id()),
+        of_instance: None,
         limit: 10,
     };
     assert_eq!(again.list_due_paid_calls(due).await.unwrap().len(), 1);

@@ -100,8 +100,9 @@ proptest! {
                     prop_assert_eq!(entries, bench.transfers.len());
                 } else if call.state == PaidCallState::Dispatched && was != Some(PaidCallState::Dispatched) {
                     *seen.sent.entry(key).or_default() += 1;
-                } else if call.state == PaidCallState::Settled {
-                    prop_assert_ne!(was, Some(PaidCallState::Settled));
+                } else if call.settlement.is_some() {
+                    let before = before.get(&(TENANT, call.id));
+                    prop_assert!(before.is_none_or(|before| before.settlement.is_none()));
                     *seen.settled.entry(key).or_default() += 1;
                 }
             }
