@@ -94,6 +94,8 @@ pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) -> O
                 return Ok(());
             };
             let swept = desk.sweep_settlements().await?;
+            let waiting = i64::try_from(swept.left).unwrap_or(i64::MAX);
+            app.metrics.waiting_settlements.set(waiting);
             if swept.left > 0 {
                 tracing::warn!(
                     swept.looked_at,

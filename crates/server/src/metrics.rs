@@ -32,6 +32,7 @@ pub(crate) struct Metrics {
     duration: Histogram,
     pub(crate) live_calls: Gauge,
     pub(crate) swept_calls: Counter,
+    pub(crate) waiting_settlements: Gauge,
     webhook_attempts: Family<OutcomeLabels, Counter>,
 }
 
@@ -47,6 +48,7 @@ impl Metrics {
             duration: Histogram::new(buckets),
             live_calls: Gauge::default(),
             swept_calls: Counter::default(),
+            waiting_settlements: Gauge::default(),
             webhook_attempts: Family::default(),
         };
         let Self {
@@ -55,6 +57,7 @@ impl Metrics {
             duration,
             live_calls,
             swept_calls,
+            waiting_settlements,
             webhook_attempts,
         } = metrics;
         registry.register(
@@ -78,6 +81,11 @@ impl Metrics {
             swept_calls.clone(),
         );
         registry.register(
+            "turnpike_waiting_settlements",
+            "Settlements of paid calls that the last sweep could not end",
+            waiting_settlements.clone(),
+        );
+        registry.register(
             "turnpike_webhook_attempts",
             "Attempts to tell webhook endpoints of events, by outcome",
             webhook_attempts.clone(),
@@ -88,6 +96,7 @@ impl Metrics {
             duration,
             live_calls,
             swept_calls,
+            waiting_settlements,
             webhook_attempts,
         }
     }

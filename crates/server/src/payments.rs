@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use turnpike_app::paid_calls::{Assortment, PaidCallDesk, PaidCallSettings};
+use turnpike_app::payouts::is_evm_address;
 use turnpike_app::providers::Shelf;
 use turnpike_app::{Engine, Environment};
 use turnpike_core::access::KeyPepper;
@@ -24,6 +25,8 @@ use crate::service::{SetupError, is_loopback};
 /// Who is paid where nobody is.
 const NOBODY: &str = "0x000000000000000000000000000000000000dEaD";
 
+/// The network of the built-in configuration, Base's test network.
+const TESTNET: &str = "eip155:84532";
 /// Who settles where nobody does.
 const SIMULATED_FACILITATOR: &str = "0x00000000000000000000000000000000C0FFEE00";
 
@@ -72,11 +75,11 @@ impl PaymentsConfig {
         if self.chain_id().is_none() {
             return wrong("network must be an EVM chain such as eip155:8453");
         }
-        if Address::parse(&self.asset).is_err() {
-            return wrong("asset must be the address of a token");
+        if !is_evm_address(&self.asset) {
+            return wrong("asset must be the address of a token, with a right checksum if it has one");
         }
-        if !self.pay_to.is_empty() && Address::parse(&self.pay_to).is_err() {
-            return wrong("pay_to must be an address");
+        if !self.pay_to.is_empty() && !is_evm_address(&self.pay_to) {
+            return wrong("pay_to must be an address, with a right checksum if it has one");
         }
         if self.markup_bps > MAX_MARKUP_BPS || self.flat_usd.is_negative() {
             return wrong("markup_bps must be 0 to 100000, flat_usd not negative");
@@ -132,6 +135,12 @@ pub(crate) fn facilitator(
             Ok(Some(Arc::new(simulated)))
         }
         PaymentsMode::Facilitator => {
+            if section.network == TESTNET {
+                tracing::warn!(
+                    network = TESTNET,
+                    "payments are on a test network: what is paid there is worth nothing"
+                );
+            }
             let settings = FacilitatorSettings {
                 api_key: section.facilitator_key.read()?.map(Secret::from),
                 verify_timeout: Duration::from_secs(section.verify_timeout_secs),

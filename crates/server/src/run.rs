@@ -11,6 +11,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use turnpike_app::paid_calls::warn_of_strangers;
+
 use crate::config::Config;
 use crate::http::{App, HeaderNames, Origins, router, serve};
 use crate::metrics::{self, Metrics};
@@ -58,6 +60,8 @@ pub(crate) async fn start(mut config: Config, data: &Path, roles: Roles) -> Resu
     if let Some(desk) = service.paid_calls.as_ref().filter(|desk| desk.is_simulated()) {
         desk.refresh().await?;
     }
+    let house = service.paid_calls.as_ref().map(|desk| desk.settings().house());
+    warn_of_strangers(&*service.store, house, service.environment.now()).await?;
     let names = HeaderNames::new(&service.config.server.brand)
         .map_err(|error| SetupError::Other(error.to_string()))?;
     let app = Arc::new(App {

@@ -19,7 +19,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use bytes::Bytes;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{RequestId, TenantId};
-use turnpike_core::ledger::paid_call::{NewPaidCall, Operation, PaidBy, PaidCall, PaidCallState, Payment};
+use turnpike_core::ledger::paid_call::{
+    ANSWER_KEPT_MS, NewPaidCall, Operation, PaidBy, PaidCall, PaidCallState, Payment,
+};
 use turnpike_core::ledger::{Action, Outcome};
 use turnpike_core::money::{CreditsPerDollar, Micros};
 use turnpike_core::time::Timestamp;
@@ -30,15 +32,13 @@ use self::mpp::{Challenge, Credential};
 pub use self::prepare::{Assortment, LIST_MODELS_FEE};
 use self::prepare::{Prepared, body_hash, prepare};
 pub use self::receipt::receipt_id;
-pub use self::recovery::PaidSweep;
+pub use self::recovery::{PaidSweep, warn_of_strangers};
 use self::terms::{Offering, Refused};
 pub use self::terms::{PaidCallSettings, Terms};
 use crate::engine::{Engine, LiveGuard, tell};
 use crate::error::AppError;
 use crate::providers::Shelf;
 
-/// How long a finished call's settlement may take before another process may go on with it.
-const SETTLEMENT_MS: i64 = 90_000;
 /// The reason of a facilitator whose payer has not approved Permit2.
 const ALLOWANCE: &str = "permit2_allowance_required";
 
@@ -570,7 +570,7 @@ impl PaidCallDesk {
     /// The stored answer, for as long as it is kept from the call's end on.
     async fn stored_body(&self, tenant: TenantId, call: &PaidCall) -> Result<Option<Bytes>, AppError> {
         let engine = &self.parts.engine;
-        let kept_ms = engine.settings.outcome_retention_ms;
+        let kept_ms = engine.settings.outcome_retention_ms.max(ANSWER_KEPT_MS);
         if call
             .ended_at
             .is_some_and(|end| end.plus_millis(kept_ms) <= self.now())

@@ -5,7 +5,8 @@
 use turnpike_core::ids::TenantId;
 use turnpike_core::ledger::Action;
 use turnpike_core::ledger::paid_call::{PaidCall, PaidCallState, SettlementProgress};
-use turnpike_store::{DuePaidCalls, SubmitError};
+use turnpike_core::time::Timestamp;
+use turnpike_store::{DuePaidCalls, Store, SubmitError};
 
 use super::receipt::receipt_id;
 use super::{PaidCallDesk, work};
@@ -20,6 +21,8 @@ const AT_ONCE: usize = 16;
 /// When a settlement on a network that is not configured any more is looked at again.
 const FOREIGN_PAUSE_MS: i64 = 3_600_000;
 
+const A_YEAR_MS: i64 = 365 * 86_400_000;
+
 /// What a sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PaidSweep {
@@ -29,6 +32,33 @@ pub struct PaidSweep {
     pub ended: u64,
     /// Calls that a later sweep has to look at.
     pub left: u64,
+}
+
+/// Warns of paid calls that are open and that nobody here can end: in other books than those of `house`.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn warn_of_strangers(
+    store: &dyn Store,
+    house: Option<TenantId>,
+    now: Timestamp,
+) -> Result<(), AppError> {
+    let open = DuePaidCalls {
+        due_by: now.plus_millis(A_YEAR_MS),
+        answered: true,
+        not_of_instance: None,
+        of_instance: None,
+        limit: SWEEP_LIMIT,
+    };
+    let open = store.list_due_paid_calls(open).await?;
+    let strangers = open.iter().filter(|(tenant, _)| Some(*tenant) != house).count();
+    if strangers > 0 {
+        tracing::error!(
+            strangers,
+            "settlements are open that began under other settings of [payments]: they wait until those are back"
+        );
+    }
+    Ok(())
 }
 
 impl PaidCallDesk {

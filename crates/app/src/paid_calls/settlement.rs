@@ -15,12 +15,14 @@ use turnpike_store::SubmitError;
 use turnpike_upstream::{Fate, Settled, SignedPayment};
 
 use super::receipt::receipt_id;
-use super::{PaidCallDesk, PaidReply, SETTLEMENT_MS, work};
+use super::{PaidCallDesk, PaidReply, work};
 use crate::engine::{LiveGuard, tell};
 use crate::error::AppError;
 
 /// Longest pause before an unknown settlement is looked at again, in seconds.
 const LONGEST_PAUSE_SECS: i64 = 60;
+/// The same past the payment's deadline.
+const LONGEST_LATE_PAUSE_SECS: i64 = 3600;
 
 impl PaidCallDesk {
     /// Settles a finished call and writes down what became of it.
@@ -50,7 +52,7 @@ impl PaidCallDesk {
     pub(super) async fn resolve(&self, tenant: TenantId, call: PaidCall) -> Result<PaidCall, AppError> {
         let payment = payment_of(&call)?;
         match self.fate(&call, &payment).await {
-            Some(Fate::Open) => self.settle(tenant, call).await,
+            Some(Fate::Open) if self.now() < call.payment.valid_before => self.settle(tenant, call).await,
             fate => {
                 let progress = self.progress(&call, &payment, fate, None);
                 self.report(tenant, &call, progress).await
@@ -112,6 +114,8 @@ impl PaidCallDesk {
                     transaction: String::new(),
                     network: call.payment.network.to_string(),
                     payer: Some(call.payment.payer.to_string()),
+                    // It may tell where the facilitator's chain is.
+                    error_message: None,
                     ..refusal
                 };
                 SettlementProgress::Refused {
@@ -119,7 +123,13 @@ impl PaidCallDesk {
                 }
             }
             (Some(Fate::Open) | None, _) => {
-                let pause = (1_i64 << call.tries.min(6)).min(LONGEST_PAUSE_SECS);
+                // Past the deadline it can only be learnt what happened before.
+                let longest = if self.now() < call.payment.valid_before {
+                    LONGEST_PAUSE_SECS
+                } else {
+                    LONGEST_LATE_PAUSE_SECS
+                };
+                let pause = (1_i64 << call.tries.min(12)).min(longest);
                 SettlementProgress::Unknown {
                     due_at: self.now().plus_millis(pause.saturating_mul(1000)),
                 }
@@ -135,6 +145,7 @@ impl PaidCallDesk {
     ) -> Result<PaidCall, AppError> {
         let report = SettlementReport {
             call: call.reference(),
+            tries: Some(call.tries),
             progress,
         };
         let reported = self
@@ -162,7 +173,7 @@ impl PaidCallDesk {
         let lease = LeaseSettlement {
             call: call.reference(),
             instance: engine.settings.instance,
-            due_at: self.now().plus_millis(SETTLEMENT_MS),
+            due_at: self.now().plus_millis(self.parts.settings.settlement_ms()),
             tries: call.tries,
         };
         match engine.submit(tenant, Action::LeaseSettlement(lease)).await {

@@ -28,6 +28,10 @@ const GAS_SPONSORING: &str = "eip2612GasSponsoring";
 /// What a payment has to be good for beside everybody's own time: connections, and what a facilitator asks for (fault
 /// matrix 192).
 const MARGIN_SECS: i64 = 16;
+/// The least beside the provider's time, however fast the facilitator is.
+const LEAST_MARGIN_SECS: i64 = 60;
+/// Longest the chain may take to say what became of a payment.
+const CHAIN_SECS: i64 = 60;
 /// How much longer than asked for a payment may be good: wallets' clocks differ.
 const LONGER_SECS: i64 = 3600;
 /// Longest text of a reason or an explanation, in characters: it goes into a header.
@@ -101,11 +105,19 @@ impl PaidCallSettings {
 
     /// How long a payment's authorisation has to be good, in seconds from when it comes.
     pub(super) fn needed_secs(&self, longest_ms: i64) -> i64 {
-        longest_ms
-            .saturating_add(999)
-            .saturating_div(1000)
-            .saturating_add(self.facilitator_secs)
-            .saturating_add(MARGIN_SECS)
+        let longest = longest_ms.saturating_add(999).saturating_div(1000);
+        let facilitator = self.facilitator_secs.saturating_add(MARGIN_SECS);
+        longest.saturating_add(facilitator.max(LEAST_MARGIN_SECS))
+    }
+
+    /// How long who settles may take for it: the chain before, the facilitator, the chain afterwards.
+    pub(super) fn settlement_ms(&self) -> i64 {
+        let chain = CHAIN_SECS.saturating_mul(2);
+        let all = self
+            .facilitator_secs
+            .saturating_add(chain)
+            .saturating_add(MARGIN_SECS);
+        all.saturating_mul(1000)
     }
 
     /// For how long it is asked to be good.

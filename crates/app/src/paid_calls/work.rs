@@ -13,7 +13,7 @@ use turnpike_store::SubmitError;
 use turnpike_upstream::{Completion, UpstreamError};
 
 use super::prepare::{Prepared, Work};
-use super::{PaidCallDesk, PaidReply, SETTLEMENT_MS, receipt};
+use super::{PaidCallDesk, PaidReply, receipt};
 use crate::engine::upstream_failure;
 use crate::error::AppError;
 use crate::settle::settle_usage;
@@ -120,7 +120,7 @@ impl PaidCallDesk {
                 body: Some(done.body),
                 expires_at: now.plus_millis(engine.settings.outcome_retention_ms),
             },
-            due_at: now.plus_millis(SETTLEMENT_MS),
+            due_at: now.plus_millis(self.parts.settings.settlement_ms()),
         };
         let finish = Action::FinishPaidCall(Box::new(finish));
         match engine.submit_end(self.parts.house, finish).await {

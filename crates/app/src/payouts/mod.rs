@@ -27,7 +27,7 @@ use turnpike_store::{Store, SubmitError};
 use turnpike_upstream::processor::Processor;
 
 pub(crate) use operator::OperatorPayouts;
-pub use request::{PayoutRequest, ReturnRequest, stablecoin_address};
+pub use request::{PayoutRequest, ReturnRequest, is_evm_address, stablecoin_address};
 pub use send::PayoutSweep;
 
 use crate::auth::Actor;

@@ -96,7 +96,9 @@ fn is_chain_number(text: &str) -> bool {
     digits && !text.starts_with('0')
 }
 
-fn is_evm_address(text: &str) -> bool {
+/// Whether this is an account on an EVM chain that somebody can have: 0x and 40 digits, with a right checksum if it
+/// has one.
+pub fn is_evm_address(text: &str) -> bool {
     text.strip_prefix("0x").is_some_and(|digits| {
         digits.len() == 40
             && digits.bytes().all(|byte| byte.is_ascii_hexdigit())

@@ -22,6 +22,10 @@ pub(super) fn lease(step: &mut Step<'_>, lease: &LeaseSettlement) -> Result<Outc
     if !call.state.is_answered() || call.tries != lease.tries {
         return Err(Rejection::PaidCallNotOpen(call.state));
     }
+    if call.state == PaidCallState::Settling {
+        // Of the try before this one nothing is known: what was refused before it says nothing any more.
+        call.refusal = None;
+    }
     call.state = PaidCallState::Settling;
     call.tries = call.tries.checked_add(1).ok_or(Rejection::Overflow)?;
     call.instance = lease.instance;
@@ -33,6 +37,10 @@ pub(super) fn report(step: &mut Step<'_>, report: &SettlementReport) -> Result<O
     let mut call = find(step, &report.call)?;
     if matches!(call.state, PaidCallState::Claimed | PaidCallState::Dispatched) {
         return Err(Rejection::PaidCallNotOpen(call.state));
+    }
+    let overtaken = report.tries.is_some_and(|tries| tries != call.tries);
+    if overtaken && !matches!(report.progress, SettlementProgress::Settled { .. }) {
+        return Ok(unchanged(call));
     }
     let open = call.state.is_answered();
     // Given up as void and settled all the same: the chain is right in the end.
@@ -57,11 +65,11 @@ pub(super) fn report(step: &mut Step<'_>, report: &SettlementReport) -> Result<O
             call.refused_at = Some(step.command.at);
             // The caller may try again at once; somebody does it in any case, and at the deadline finds out.
             let pause = FIRST_PAUSE_MS.saturating_mul(1_i64 << call.tries.min(6));
-            call.due_at = step
-                .command
-                .at
-                .plus_millis(pause)
-                .min(call.payment.valid_before.max(step.command.at));
+            let (now, end) = (step.command.at, call.payment.valid_before);
+            call.due_at = now.plus_millis(pause);
+            if now < end {
+                call.due_at = call.due_at.min(end);
+            }
         }
         SettlementProgress::Unknown { due_at } if open => {
             call.due_at = *due_at;

@@ -367,6 +367,8 @@ pub struct LeaseSettlement {
 pub struct SettlementReport {
     /// Which call.
     pub call: PaidCallRef,
+    /// [`PaidCall::tries`] of who reports; what somebody says who was overtaken counts only when it is a payment.
+    pub tries: Option<u32>,
     /// What.
     pub progress: SettlementProgress,
 }

@@ -92,7 +92,11 @@ pub(crate) fn finishes(new: &NewPaidCall, base: i64, margin: i64) -> Action {
 
 pub(crate) fn told(new: &NewPaidCall, progress: SettlementProgress) -> Action {
     let call = named(new);
-    Action::ReportSettlement(SettlementReport { call, progress })
+    Action::ReportSettlement(SettlementReport {
+        call,
+        tries: None,
+        progress,
+    })
 }
 
 pub(crate) fn settled(amount: i64) -> SettlementProgress {

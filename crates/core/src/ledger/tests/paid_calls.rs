@@ -145,6 +145,7 @@ impl Bench {
 
     pub(super) fn settle_paid(&mut self, call: &PaidCallRef, progress: SettlementProgress) -> Answer {
         read(self.run(Action::ReportSettlement(SettlementReport {
+            tries: None,
             call: call.clone(),
             progress,
         })))
