@@ -356,6 +356,10 @@ async fn a_facilitator_that_is_down_at_the_start_is_asked_again(store: Store) {
     ask.send(&stall.client).await.refused(503, "SERVICE_UNAVAILABLE");
     assert!(stall.facilitator.reached("/supported") > 0);
     stall.facilitator.heal();
+    eventually("the facilitator is asked again", || async {
+        (ask.send(&stall.client).await.status == 402).then_some(())
+    })
+    .await;
     let (_, paid) = stall.paid(&ask, &Wallet::new()).await;
     paid.send(&stall.client).await.expect(200);
     stall.agree(1, &[FLASH]).await;

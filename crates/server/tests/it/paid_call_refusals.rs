@@ -218,14 +218,17 @@ async fn a_payment_that_says_something_else_is_refused_with_the_reason(store: St
     type Alteration = fn(&mut PaymentRequirements);
     let stall = Stall::new(store).await;
     let wallet = Wallet::new();
-    let changes: [(&str, Change); 8] = [
+    let changes: [(&str, Change); 9] = [
         ("recipient", |signed| signed.to = Address([7; 20])),
         ("amount less one", |signed| signed.value -= 1),
         ("amount and one", |signed| signed.value += 1),
         ("expired", |signed| signed.valid_before = seconds() - 1),
         ("not good yet", |signed| signed.valid_after = seconds() + 60),
-        // Row 192: the provider's time and a minute.
-        ("too short", |signed| signed.valid_before = seconds() + 55),
+        // Row 192: the facilitator's time and a margin, and the provider's time, see below.
+        ("too short", |signed| signed.valid_before = seconds() + 15),
+        ("much too long", |signed| {
+            signed.valid_before = seconds() + 86_400;
+        }),
         ("another payer", |signed| signed.payer = Address([7; 20])),
         ("another token", |signed| signed.token = Address([7; 20])),
     ];
@@ -249,6 +252,10 @@ async fn a_payment_that_says_something_else_is_refused_with_the_reason(store: St
             }
         }
         if !is_list {
+            // The provider has 20 seconds, the facilitator 7, and 16 are margin.
+            let shorter: Change = |signed| signed.valid_before = seconds() + 38;
+            let shorter = wallet.pay_otherwise(&offer, shorter);
+            refused(&ask, &offer, &shorter, "too short for the provider").await;
             let spender: Change = |signed| signed.spender = Some(Address([7; 20]));
             let spender = wallet.pay_otherwise(&offer, spender);
             refused(&ask, &offer, &spender, "another spender").await;
@@ -303,7 +310,6 @@ async fn terms_of_another_request_are_none(store: Store) {
     let other_id = uuid::Uuid::new_v4().to_string();
     let mut renamed = payment.clone();
     renamed.accepted.extra["svcRequestId"] = json!(other_id);
-    renamed.extensions.as_mut().unwrap()["svc"]["info"]["requestId"] = json!(other_id);
     let mut nameless = payment.clone();
     nameless.accepted.extra.shift_remove("svcRequestId");
     nameless.extensions = None;

@@ -288,14 +288,12 @@ async fn an_answer_that_is_no_longer_kept_is_not_paid_again(store: Store) {
     let stall = Stall::new(store).await;
     let (offer, paid) = stall.paid(&Ask::chat("hi"), &Wallet::new()).await;
     let first = paid.send(&stall.client).await.expect(200);
-    stall.database.execute("UPDATE outcomes SET expires_at = 1").await;
-    for ask in [paid, Ask::chat("hi").id(&offer.id)] {
-        let gone = ask
-            .send(&stall.client)
-            .await
-            .refused(410, "RESULT_EXPIRED")
-            .json();
-        assert_eq!(gone["receipt"]["status"], "settled");
+    for forgotten in ["UPDATE outcomes SET body = NULL", "DELETE FROM outcomes"] {
+        stall.database.execute(forgotten).await;
+        for ask in [&paid, &Ask::chat("hi").id(&offer.id)] {
+            let gone = ask.send(&stall.client).await.refused(410, "RESULT_EXPIRED");
+            assert_eq!(gone.json()["receipt"]["status"], "settled");
+        }
     }
     assert_eq!(stall.receipt(&first).await["status"], "settled", "kept for good");
     stall.agree(1, &[FLASH]).await;
