@@ -19,6 +19,9 @@ use crate::metrics::{self, Metrics};
 use crate::service::{Service, SetupError, is_embedded};
 use crate::{admin_socket, jobs};
 
+/// How long the start waits for the facilitator.
+const FACILITATOR_PATIENCE: Duration = Duration::from_secs(3);
+
 /// Which parts of the service a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Roles {
@@ -56,9 +59,12 @@ pub(crate) async fn start(mut config: Config, data: &Path, roles: Roles) -> Resu
         config.server.public_url = format!("http://{address}");
     }
     let service = Service::build(config, data).await?;
-    // A facilitator that is down does not keep the service from starting; the one inside the process is never down.
-    if let Some(desk) = service.paid_calls.as_ref().filter(|desk| desk.is_simulated()) {
-        desk.refresh().await?;
+    // A facilitator that is down or slow does not keep the service from starting.
+    if let Some(desk) = &service.paid_calls {
+        match tokio::time::timeout(FACILITATOR_PATIENCE, desk.refresh()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => tracing::warn!("paid calls are refused until the facilitator answers"),
+        }
     }
     let house = service.paid_calls.as_ref().map(|desk| desk.settings().house());
     warn_of_strangers(&*service.store, house, service.environment.now()).await?;

@@ -121,11 +121,14 @@ impl PaidCallDesk {
         let receipt = receipt_id(&call);
         let result = match call.state {
             PaidCallState::Claimed | PaidCallState::Dispatched => {
-                tracing::warn!(%receipt, state = %call.state, "an abandoned paid call is ended");
                 let abandon = Action::AbandonPaidCall(call.reference());
                 match self.parts.engine.submit(tenant, abandon).await {
+                    Ok(_) => {
+                        tracing::warn!(%receipt, state = %call.state, "an abandoned paid call was ended");
+                        Ok(true)
+                    }
                     // It went on by itself between the read and the command.
-                    Ok(_) | Err(SubmitError::Rejected(_)) => Ok(true),
+                    Err(SubmitError::Rejected(_)) => Ok(true),
                     Err(error) => Err(error.to_string()),
                 }
             }
