@@ -6,7 +6,10 @@
 
 use std::fmt;
 
-use k256::ecdsa::{RecoveryId, Signature, SigningKey, VerifyingKey};
+use std::sync::LazyLock;
+
+use secp256k1::ecdsa::{RecoverableSignature, RecoveryId};
+use secp256k1::{All, Message, PublicKey, Secp256k1, SecretKey};
 use sha3::{Digest as _, Keccak256};
 use turnpike_core::x402::evm::PERMIT2;
 use turnpike_core::x402::{Address, Authorization, Scheme};
@@ -56,6 +59,9 @@ pub enum SignatureFault {
     #[error("the signature is of no key")]
     NoKey,
 }
+
+/// The curve.
+static CURVE: LazyLock<Secp256k1<All>> = LazyLock::new(Secp256k1::new);
 
 /// Keccak-256 of `parts`, one after the other.
 pub(crate) fn keccak(parts: &[&[u8]]) -> Word {
@@ -186,23 +192,34 @@ pub fn recover(digest: &Word, signature: &[u8]) -> Result<Address, SignatureFaul
         .filter(|(_, numbers)| numbers.len() == 64)
         .ok_or(SignatureFault::Length)?;
     let id = match v {
-        0 | 27 => RecoveryId::new(false, false),
-        1 | 28 => RecoveryId::new(true, false),
+        0 | 27 => RecoveryId::Zero,
+        1 | 28 => RecoveryId::One,
         _ => return Err(SignatureFault::RecoveryId),
     };
-    let numbers = Signature::from_slice(numbers).map_err(|_invalid| SignatureFault::Range)?;
-    if numbers.normalize_s().is_some() {
+    // Zero is no number of a signature, whatever a library makes of it.
+    if numbers
+        .chunks(32)
+        .any(|number| number.iter().all(|byte| *byte == 0))
+    {
+        return Err(SignatureFault::Range);
+    }
+    let signature =
+        RecoverableSignature::from_compact(numbers, id).map_err(|_invalid| SignatureFault::Range)?;
+    let plain = signature.to_standard();
+    let mut low = plain;
+    low.normalize_s();
+    if low != plain {
         return Err(SignatureFault::HighS);
     }
-    let key =
-        VerifyingKey::recover_from_prehash(digest, &numbers, id).map_err(|_invalid| SignatureFault::NoKey)?;
-    Ok(address_of(&key))
+    let key = CURVE.recover_ecdsa(Message::from_digest(*digest), &signature);
+    key.map(|key| address_of(&key))
+        .map_err(|_invalid| SignatureFault::NoKey)
 }
 
-fn address_of(key: &VerifyingKey) -> Address {
-    let point = key.to_encoded_point(false);
+fn address_of(key: &PublicKey) -> Address {
+    let point = key.serialize_uncompressed();
     // Without the byte that says it is not compressed.
-    let coordinates = point.as_bytes().split_first().map_or(&[][..], |(_, rest)| rest);
+    let coordinates = point.split_first().map_or(&[][..], |(_, rest)| rest);
     let hash = keccak(&[coordinates]);
     let mut address = Address([0; 20]);
     let (_, low) = hash.split_at(12);
@@ -212,12 +229,12 @@ fn address_of(key: &VerifyingKey) -> Address {
 
 /// A wallet that pays: for trying the service out, and for tests.
 #[derive(Clone)]
-pub struct PayerKey(SigningKey);
+pub struct PayerKey(SecretKey);
 
 impl PayerKey {
     /// The key that 32 random bytes are; `None` for the few that are none.
     pub fn random(bytes: &[u8; 32]) -> Option<Self> {
-        SigningKey::from_slice(bytes).ok().map(Self)
+        SecretKey::from_byte_array(*bytes).ok().map(Self)
     }
 
     /// Reads `0x` and 64 hexadecimal digits.
@@ -229,12 +246,12 @@ impl PayerKey {
 
     /// The key as wallets take it, for the one file it is written to.
     pub fn reveal(&self) -> String {
-        format!("0x{}", hex::encode(self.0.to_bytes()))
+        format!("0x{}", hex::encode(self.0.secret_bytes()))
     }
 
     /// Its account.
     pub fn address(&self) -> Address {
-        address_of(self.0.verifying_key())
+        address_of(&self.0.public_key(&CURVE))
     }
 }
 
@@ -248,11 +265,12 @@ impl fmt::Debug for PayerKey {
 impl PayerKey {
     /// Signs `digest`; none only when the curve fails.
     pub fn sign(&self, digest: &Word) -> Option<[u8; 65]> {
-        let (signature, id) = self.0.sign_prehash_recoverable(digest).ok()?;
+        let signature = CURVE.sign_ecdsa_recoverable(Message::from_digest(*digest), &self.0);
+        let (id, signed) = signature.serialize_compact();
         let mut bytes = [0; 65];
         let (numbers, v) = bytes.split_at_mut(64);
-        numbers.copy_from_slice(&signature.to_bytes());
-        v.copy_from_slice(&[id.to_byte().saturating_add(27)]);
+        numbers.copy_from_slice(&signed);
+        v.copy_from_slice(&[u8::try_from(i32::from(id)).ok()?.saturating_add(27)]);
         Some(bytes)
     }
 }
