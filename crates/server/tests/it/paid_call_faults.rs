@@ -353,8 +353,11 @@ async fn a_facilitator_that_is_down_at_the_start_is_asked_again(store: Store) {
     stall.facilitator.break_at("/supported", Fault::Gone);
     stall.restart(&[]).await;
     let ask = Ask::chat("hi");
+    eventually("the facilitator is asked", || async {
+        (stall.facilitator.reached("/supported") > 0).then_some(())
+    })
+    .await;
     ask.send(&stall.client).await.refused(503, "SERVICE_UNAVAILABLE");
-    assert!(stall.facilitator.reached("/supported") > 0);
     stall.facilitator.heal();
     eventually("the facilitator is asked again", || async {
         (ask.send(&stall.client).await.status == 402).then_some(())

@@ -31,6 +31,10 @@ async fn work(client: Client, worker: usize, known: Arc<Mutex<Vec<Ask>>>, stop: 
         let Ok(unpaid) = ask.by(&client).try_send().await else {
             continue;
         };
+        // Just started: the facilitator has not told yet what it can do.
+        if unpaid.status == 503 {
+            continue;
+        }
         let paid = ask.paid(&crate::harness::wallet::Offer::read(unpaid), &wallet);
         known.lock().unwrap().push(paid.clone());
         if let Ok(reply) = paid.by(&client).try_send().await {

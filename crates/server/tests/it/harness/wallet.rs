@@ -15,7 +15,7 @@ use turnpike_upstream::payments::{PayerKey, Terms, mpp_nonce};
 
 use super::facilitator::{ASSET, NETWORK, PAY_TO};
 use super::people::seconds;
-use super::{Client, Reply, Sender};
+use super::{Client, Reply, Sender, eventually};
 
 /// Completes chats.
 pub const PAID_CHAT: &str = "/vendor/chat";
@@ -111,9 +111,14 @@ impl Ask {
         self.by(client).send().await
     }
 
-    /// Sends it, and reads the terms.
+    /// Sends it, and reads the terms. A service that has just been started has none before its facilitator has
+    /// told what it can do.
     pub async fn offer(&self, client: &Client) -> Offer {
-        Offer::read(self.send(client).await)
+        let reply = eventually("the service has terms", || async {
+            let reply = self.send(client).await;
+            (reply.status != 503).then_some(reply)
+        });
+        Offer::read(reply.await)
     }
 
     /// The same request with a payment on the terms of `offer`, and their id.
