@@ -473,7 +473,8 @@ impl PaidCallDesk {
     ) -> Result<NewPaidCall, AppError> {
         let parts = &self.parts;
         let settings = &parts.settings;
-        let signed = serde_json::to_string(&payment.signed).map_err(|error| AppError::internal(&error))?;
+        let signed =
+            serde_json::to_string(&payment.signed.payload).map_err(|error| AppError::internal(&error))?;
         let authorization = payment.authorization;
         let lifetime = prepared
             .work

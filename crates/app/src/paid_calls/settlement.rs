@@ -10,7 +10,7 @@ use turnpike_core::ledger::paid_call::{
 use turnpike_core::ledger::{Action, Outcome, Rejection};
 use turnpike_core::money::{CreditsPerDollar, Micros};
 use turnpike_core::time::Timestamp;
-use turnpike_core::x402::{Authorization, SettleResponse};
+use turnpike_core::x402::{Authorization, PaymentPayload, SettleResponse};
 use turnpike_store::SubmitError;
 use turnpike_upstream::{Fate, Settled, SignedPayment};
 
@@ -232,9 +232,12 @@ pub(super) struct StoredPayment {
 
 fn payment_of(call: &PaidCall) -> Result<StoredPayment, AppError> {
     let stored = call.payment.signed.as_deref().unwrap_or_default();
-    let mut signed: SignedPayment =
-        serde_json::from_str(stored).map_err(|error| AppError::internal(&error))?;
-    let authorization = Authorization::read(&signed.payload).map_err(|error| AppError::internal(&error))?;
+    let payload: PaymentPayload = serde_json::from_str(stored).map_err(|error| AppError::internal(&error))?;
+    let authorization = Authorization::read(&payload).map_err(|error| AppError::internal(&error))?;
+    let mut signed = SignedPayment {
+        requirements: payload.accepted.clone(),
+        payload,
+    };
     if let Some(charge) = &call.charge {
         signed.requirements.amount = charge.effective.get().to_string();
     }

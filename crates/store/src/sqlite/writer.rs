@@ -241,7 +241,13 @@ fn forget(books: &mut Books, needs: &Needs) {
     books.drift_windows.clear();
     books.payouts.clear();
     books.payout_settings.clear();
-    books.paid_calls.clear();
+    let over: Vec<_> = needs
+        .paid_calls
+        .iter()
+        .filter(|key| books.paid_calls.get(key).is_none_or(|call| !call.state.is_open()))
+        .copied()
+        .collect();
+    books.paid_calls.forget(&over);
     let finished: Vec<_> = needs
         .holds
         .iter()
@@ -257,6 +263,7 @@ fn forget(books: &mut Books, needs: &Needs) {
     if books.accounts.len() > MAX_KEPT_ROWS
         || books.end_users.len() > MAX_KEPT_ROWS
         || books.holds.len() > MAX_KEPT_ROWS
+        || books.paid_calls.len() > MAX_KEPT_ROWS
     {
         *books = Books::default();
     }
