@@ -47,6 +47,13 @@ pub trait PaidCalls: Send + Sync {
         tenant: TenantId,
         key: &str,
     ) -> Result<Option<RequestId>, StoreError>;
+    /// Both at once: the paid call of a request, and the request that a payment was claimed for.
+    async fn find_paid_call_and_claim(
+        &self,
+        request: RequestId,
+        tenant: TenantId,
+        key: &str,
+    ) -> Result<(Option<(TenantId, PaidCall)>, Option<RequestId>), StoreError>;
     /// Open paid calls of all house tenants that somebody has to go on with.
     async fn list_due_paid_calls(&self, due: DuePaidCalls) -> Result<Vec<(TenantId, PaidCall)>, StoreError>;
 }
@@ -133,6 +140,31 @@ impl<S: Sql> PaidCalls for S {
         params.extend(params![PAYMENT_SCOPE, key]);
         let rows = self.query(sql, params).await?;
         rows.first().map(|row| row.uuid(0).map(RequestId)).transpose()
+    }
+
+    async fn find_paid_call_and_claim(
+        &self,
+        request: RequestId,
+        tenant: TenantId,
+        key: &str,
+    ) -> Result<(Option<(TenantId, PaidCall)>, Option<RequestId>), StoreError> {
+        if key.contains('\0') {
+            return Ok((self.find_paid_call(request).await?, None));
+        }
+        let sql = "SELECT tenant_id, document, subject FROM (
+                       SELECT tenant_id, document, NULL AS subject, created_at AS at FROM paid_calls WHERE request_id = $1
+                       UNION ALL
+                       SELECT NULL, NULL, subject, 0 FROM claims
+                       WHERE bucket = $2 AND tenant_id = $3 AND scope = $4 AND key = $5) AS both_of_them
+                   ORDER BY at DESC, tenant_id DESC";
+        let params = params![request.0, tenant.bucket(), tenant.0, PAYMENT_SCOPE, key];
+        let rows = self.query(sql, params).await?;
+        let call = rows.iter().find(|row| matches!(row.opt_text(1), Ok(Some(_))));
+        let mut claimed = None;
+        for row in &rows {
+            claimed = claimed.or(row.opt_uuid(2)?);
+        }
+        Ok((call.map(found).transpose()?, claimed.map(RequestId)))
     }
 
     async fn list_due_paid_calls(&self, due: DuePaidCalls) -> Result<Vec<(TenantId, PaidCall)>, StoreError> {

@@ -200,10 +200,13 @@ impl PaidCallDesk {
     pub async fn call(&self, request: PaidRequest) -> Result<PaidReply, AppError> {
         let id = self.request_id(&request)?;
         // A known request needs no price: its answer outlives prices and models.
-        if let Some(id) = id
-            && let Some(call) = self.find(id).await?
-        {
-            return self.known(call, &request).await;
+        let mut claimed = None;
+        if let Some(id) = id {
+            let (known, claimed_for) = self.look_up(id, request.payment.as_ref()).await?;
+            if let Some(call) = known {
+                return self.known(call, &request).await;
+            }
+            claimed = claimed_for;
         }
         let prepared = prepare(
             &self.parts.shelf,
@@ -225,6 +228,7 @@ impl PaidCallDesk {
             return self.refused(&prepared, &request, None, refused).await;
         };
         match self.acceptable(&prepared, id, offered, &request.raw)? {
+            Ok(_) if claimed.is_some_and(|other| other != id) => Err(taken()),
             Ok(payment) => self.verify_and_claim(id, prepared, request, payment).await,
             Err(refused) => self.refused(&prepared, &request, Some(id), refused).await,
         }
@@ -255,12 +259,25 @@ impl PaidCallDesk {
         let parts = &self.parts;
         let claimed = parts.engine.store.find_claimed_payment(parts.house, key).await?;
         if claimed.is_some() && claimed != id {
-            return Err(AppError::new(
-                ErrorCode::RequestIdConflict,
-                "this payment stands for another request",
-            ));
+            return Err(taken());
         }
         Ok(())
+    }
+
+    /// The paid call of a request, and the request that its payment was claimed for.
+    async fn look_up(
+        &self,
+        id: RequestId,
+        offered: Option<&Offered>,
+    ) -> Result<(Option<(TenantId, PaidCall)>, Option<RequestId>), AppError> {
+        let parts = &self.parts;
+        match offered.map(|offered| self.key_of(offered)) {
+            Some(Ok(key)) => {
+                let store = &parts.engine.store;
+                Ok(store.find_paid_call_and_claim(id, parts.house, &key).await?)
+            }
+            Some(Err(_)) | None => Ok((self.find(id).await?, None)),
+        }
     }
 
     /// What no two paid calls share of what is offered.
@@ -415,7 +432,6 @@ impl PaidCallDesk {
     ) -> Result<PaidReply, AppError> {
         let parts = &self.parts;
         let key = payment.authorization.key();
-        self.check_unclaimed(&key, Some(id)).await?;
         let verdict = parts.facilitator.verify(&payment.signed).await;
         fail::fail_point!("paid-after-verify");
         match verdict {
@@ -581,6 +597,13 @@ impl PaidCallDesk {
         let outcome = engine.store.find_outcome(tenant, work::call_id(call.id)).await?;
         Ok(outcome.and_then(|outcome| outcome.body))
     }
+}
+
+fn taken() -> AppError {
+    AppError::new(
+        ErrorCode::RequestIdConflict,
+        "this payment stands for another request",
+    )
 }
 
 fn unreadable(credential: &Result<Credential, Malformed>) -> Refused {

@@ -45,6 +45,16 @@ impl PaidCalls for MemoryStore {
         Ok(claim.map(|claim| RequestId(claim.subject)))
     }
 
+    async fn find_paid_call_and_claim(
+        &self,
+        request: RequestId,
+        tenant: TenantId,
+        key: &str,
+    ) -> Result<(Option<(TenantId, PaidCall)>, Option<RequestId>), StoreError> {
+        let call = self.find_paid_call(request).await?;
+        Ok((call, self.find_claimed_payment(tenant, key).await?))
+    }
+
     async fn list_due_paid_calls(&self, due: DuePaidCalls) -> Result<Vec<(TenantId, PaidCall)>, StoreError> {
         let state = self.state();
         let is_due = |call: &PaidCall| {
