@@ -22,8 +22,11 @@ async fn a_node_that_refuses_many_blocks_is_asked_for_fewer() {
     assert_eq!(chain.fate(Scheme::Exact).await, Ok(paid(7, 3000)));
     let asked = chain.questions.lock().unwrap().len();
     assert!(asked < 100, "{asked}");
+    // Block by block.
+    let mut chain = Chain::new(1030)
+        .event(USED, 1020, 7)
+        .transfer(OURS, 3000, 1020, 7);
     chain.range = 1;
-    chain.blocks = 2901;
     assert_eq!(chain.fate(Scheme::Exact).await, Ok(paid(7, 3000)));
     chain.range = 0;
     assert!(why(chain.fate(Scheme::Exact).await).contains("-32005"));
