@@ -12,11 +12,11 @@ use turnpike_core::access::KeyPepper;
 use turnpike_core::ledger::paid_call::PayerCap;
 use turnpike_core::money::Micros;
 use turnpike_core::pricing::{EffectiveMarkup, MAX_MARKUP_BPS};
-use turnpike_core::x402::{Address, Scheme};
+use turnpike_core::x402::{Address, Scheme, Supported, X402_VERSION};
 use turnpike_upstream::payments::{
     ChainReader, ChainSettings, FacilitatorSettings, HttpFacilitator, SimulatedFacilitator, SimulatedSettings,
 };
-use turnpike_upstream::{BuildError, Facilitator, Secret};
+use turnpike_upstream::{Facilitator, Secret};
 
 use crate::clock::SystemEnvironment;
 use crate::config::{Config, ConfigError, SecretSource};
@@ -147,19 +147,19 @@ pub(crate) fn facilitator(
                 settle_timeout: Duration::from_secs(section.settle_timeout_secs),
                 ..FacilitatorSettings::new(&section.facilitator_url)
             };
-            let wrong = |name: &str| {
-                let name = name.to_owned();
-                move |error: BuildError| ConfigError(format!("payments.{name}: {error}"))
-            };
-            // Its address may carry a key.
-            let rpc_url = section.rpc_url.read()?;
-            let rpc_url = rpc_url.ok_or_else(|| ConfigError("payments.rpc_url is needed".to_owned()))?;
-            let chain = ChainSettings::new(Secret::from(rpc_url), section.network.as_str());
-            let chain = ChainReader::new(&chain).map_err(wrong("rpc_url"))?;
-            let facilitator = HttpFacilitator::new(&settings, chain).map_err(wrong("facilitator_url"))?;
+            let facilitator = HttpFacilitator::new(&settings, chain_reader(section)?)
+                .map_err(|error| ConfigError(format!("payments.facilitator_url: {error}")))?;
             Ok(Some(Arc::new(facilitator)))
         }
     }
+}
+
+fn chain_reader(section: &PaymentsConfig) -> Result<ChainReader, ConfigError> {
+    // Its address may carry a key.
+    let rpc_url = section.rpc_url.read()?;
+    let rpc_url = rpc_url.ok_or_else(|| ConfigError("payments.rpc_url is needed".to_owned()))?;
+    let settings = ChainSettings::new(Secret::from(rpc_url), section.network.as_str());
+    ChainReader::new(&settings).map_err(|error| ConfigError(format!("payments.rpc_url: {error}")))
 }
 
 fn pay_to(section: &PaymentsConfig) -> &str {
@@ -236,7 +236,24 @@ pub(crate) fn paid_calls(
     )))
 }
 
-/// Whether the facilitator settles what is sold by the call, in words for the operator.
+/// Whether a payment by `scheme` can be offered. `upto` is signed for one facilitator, which has to name itself.
+fn is_settled(supported: &Supported, scheme: Scheme, network: &str) -> bool {
+    let kind = supported.kinds.iter().find(|kind| {
+        kind.x402_version == X402_VERSION && kind.scheme == scheme.as_str() && kind.network == network
+    });
+    kind.is_some_and(|kind| match scheme {
+        Scheme::Exact => true,
+        Scheme::Upto => {
+            let extra = kind.extra.as_ref();
+            let address = extra.and_then(|extra| extra.get("facilitatorAddress"));
+            address
+                .and_then(|address| address.as_str())
+                .is_some_and(|address| Address::parse(address).is_ok())
+        }
+    })
+}
+
+/// Whether the facilitator settles what is sold by the call, and its chain can be read, in words for the operator.
 pub(crate) async fn check(config: &Config) -> Result<String, String> {
     let environment: Arc<dyn Environment> = Arc::new(SystemEnvironment);
     let found = facilitator(config, &environment).map_err(|error| error.to_string())?;
@@ -247,22 +264,26 @@ pub(crate) async fn check(config: &Config) -> Result<String, String> {
         .supported()
         .await
         .map_err(|error| format!("{error}; check payments.facilitator_url"))?;
-    let network = &config.payments.network;
+    let section = &config.payments;
+    let network = &section.network;
     let missing: Vec<&str> = Scheme::ALL
         .iter()
+        .filter(|scheme| !is_settled(&supported, **scheme, network))
         .map(|scheme| scheme.as_str())
-        .filter(|scheme| {
-            !supported
-                .kinds
-                .iter()
-                .any(|kind| kind.scheme == *scheme && kind.network == *network)
-        })
         .collect();
-    if missing.is_empty() {
-        return Ok(format!("the facilitator settles exact and upto on {network}"));
+    if !missing.is_empty() {
+        return Err(format!(
+            "the facilitator does not settle {} on {network}",
+            missing.join(" and ")
+        ));
     }
-    Err(format!(
-        "the facilitator does not settle {} on {network}",
-        missing.join(" and ")
-    ))
+    if section.mode == PaymentsMode::Facilitator {
+        let asset = address(&section.asset).map_err(|error| error.to_string())?;
+        let chain = chain_reader(section).map_err(|error| error.to_string())?;
+        chain
+            .check(asset)
+            .await
+            .map_err(|error| format!("{error}; check payments.rpc_url, network and asset"))?;
+    }
+    Ok(format!("the facilitator settles exact and upto on {network}"))
 }

@@ -141,7 +141,6 @@ async fn a_payment_that_was_withdrawn_ends_the_call(store: Store) {
     let running = tokio::spawn(paid.by(&stall.client).send());
     asked(&stall, 1).await;
     stall.facilitator.withdraw(&authorization(&signed(&paid)));
-    // No event tells of it: it is certain when the block is old enough.
     stall.facilitator.chain().advance(10);
     gate.open();
     let first = running.await.unwrap();

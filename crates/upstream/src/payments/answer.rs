@@ -1,8 +1,9 @@
 //! What a facilitator's answer says: a verdict, or nothing.
 //!
 //! The rule: a verdict is a boolean `isValid` or `success` in a JSON object, whatever the status. A yes counts only
-//! with a status of success and when all of it fits what was asked. Texts are cut, and the reasons that nothing was
-//! said are our own words.
+//! with a status of success and when all of it fits what was asked. A settlement's no counts only when it is about
+//! what was there before anything was sent: a transaction that failed or is pending may still happen, and a nonce
+//! that is used may be ours. Texts are cut, and the reasons that nothing was said are our own words.
 
 use http::StatusCode;
 use serde_json::{Map, Value};
@@ -16,10 +17,20 @@ const MAX_CODE_BYTES: usize = 200;
 const MAX_TEXT_BYTES: usize = 1000;
 /// What a refusal without a code is called.
 const UNSPECIFIED: &str = "unspecified";
-/// The transaction was sent and is not confirmed.
-const PENDING: &str = "settlement_pending";
 /// Something failed at the facilitator: no word about the payment.
-const ERRORS: [&str; 2] = ["unexpected_verify_error", "unexpected_settle_error"];
+const FAILED: &str = "unexpected_verify_error";
+/// In the code of a refused settlement: it may have been sent, or done before.
+const UNDECIDED: [&str; 9] = [
+    "transaction_failed",
+    "unexpected",
+    "pending",
+    "receipt",
+    "timeout",
+    "timed out",
+    "nonce",
+    "already",
+    "is used",
+];
 
 struct Answer {
     members: Map<String, Value>,
@@ -51,17 +62,11 @@ impl Answer {
         }
     }
 
-    /// Why it is a no. An error is the answer when that is none.
+    /// Why it is a no.
     fn refusal(&self, code: &str, message: &str) -> Result<(String, Option<String>), String> {
         let reason = self.text(code, MAX_CODE_BYTES)?;
         let reason = reason.filter(|reason| !reason.is_empty());
         let reason = reason.unwrap_or_else(|| UNSPECIFIED.to_owned());
-        if reason == PENDING {
-            return Err("the settlement is not confirmed yet".to_owned());
-        }
-        if ERRORS.contains(&reason.as_str()) {
-            return Err("something failed at the facilitator".to_owned());
-        }
         Ok((reason, self.text(message, MAX_TEXT_BYTES)?))
     }
 
@@ -85,6 +90,9 @@ fn verdict(status: StatusCode, body: &[u8]) -> Result<Verdict, String> {
         return Ok(Verdict::Valid);
     }
     let (reason, message) = answer.refusal("invalidReason", "invalidMessage")?;
+    if reason == FAILED {
+        return Err("something failed at the facilitator".to_owned());
+    }
     Ok(Verdict::Invalid { reason, message })
 }
 
@@ -100,9 +108,14 @@ fn settlement(status: StatusCode, body: &[u8], asked: &PaymentRequirements) -> R
     let payer = answer.text("payer", MAX_CODE_BYTES)?;
     if !success {
         let (reason, message) = answer.refusal("errorReason", "errorMessage")?;
+        let transaction = transaction.unwrap_or_default();
+        let lower = reason.to_ascii_lowercase();
+        if !transaction.is_empty() || UNDECIDED.iter().any(|part| lower.contains(part)) {
+            return Err("the facilitator's refusal does not say that nothing was sent".to_owned());
+        }
         return Ok(Settled::Refused(SettleResponse {
             success,
-            transaction: transaction.unwrap_or_default(),
+            transaction,
             network: network.unwrap_or_else(|| asked.network.clone()),
             payer,
             amount: None,
@@ -135,7 +148,10 @@ fn settlement(status: StatusCode, body: &[u8], asked: &PaymentRequirements) -> R
 /// `upto` may be settled for less than was asked, `exact` for that amount alone.
 fn check_amount(amount: Option<&str>, asked: &PaymentRequirements) -> Result<(), String> {
     let Some(amount) = amount else {
-        return Ok(());
+        return match asked.scheme {
+            Scheme::Exact => Ok(()),
+            Scheme::Upto => Err("the facilitator did not say how much it settled".to_owned()),
+        };
     };
     let number = |text: &str| {
         let digits = text.bytes().all(|byte| byte.is_ascii_digit());

@@ -128,6 +128,11 @@ fn a_settlement_is_done_when_all_of_it_fits() {
         let settled = settled(200, &unknown, &asked("exact", "3000"));
         assert!(matches!(settled, Settled::Unknown(_)), "{unknown} {settled:?}");
     }
+    // The facilitator may have settled the maximum.
+    assert!(matches!(
+        settled(200, &good, &asked("upto", "3000")),
+        Settled::Unknown(_)
+    ));
     let more = with("amount", json!("3001"));
     assert!(matches!(
         settled(200, &more, &asked("upto", "3000")),
@@ -155,7 +160,7 @@ fn a_settlement_is_refused_in_so_many_words() {
     assert_eq!((told.network.as_str(), told.transaction.as_str()), (NETWORK, ""));
     for unknown in [
         json!({ "success": false, "errorReason": "settlement_pending", "transaction": hash(), "network": NETWORK }),
-        json!({ "success": false, "errorReason": "unexpected_settle_error" }),
+        json!({ "success": false, "errorReason": "insufficient_funds", "transaction": hash(), "network": NETWORK }),
         json!({ "success": false, "errorReason": {} }),
         json!({ "error": "rig fault" }),
     ] {
@@ -163,6 +168,42 @@ fn a_settlement_is_refused_in_so_many_words() {
             matches!(settled(500, &unknown, &asked), Settled::Unknown(_)),
             "{unknown}"
         );
+    }
+}
+
+// It may have been sent, or done before: only the chain knows.
+#[test]
+fn a_refusal_of_what_may_have_been_sent_is_unknown() {
+    for reason in [
+        "settlement_pending",
+        "unexpected_settle_error",
+        "UNEXPECTED",
+        "invalid_exact_evm_transaction_failed",
+        "invalid_upto_evm_transaction_failed: the request took too long",
+        "could not get the receipt",
+        "timeout",
+        "request timed out",
+        "invalid_exact_evm_nonce_already_used",
+        "permit2_invalid_nonce",
+        "already settled",
+        "FiatTokenV2: authorization is used or canceled",
+    ] {
+        let refused =
+            json!({ "success": false, "errorReason": reason, "transaction": "", "network": NETWORK });
+        let settled = settled(400, &refused, &asked("exact", "3000"));
+        assert!(matches!(settled, Settled::Unknown(_)), "{reason}");
+    }
+    for reason in [
+        "invalid_exact_evm_recipient_mismatch",
+        "permit2_simulation_failed",
+        "invalid_exact_evm_insufficient_balance",
+        "permit2_deadline_expired",
+        "the facilitator refused",
+    ] {
+        let refused =
+            json!({ "success": false, "errorReason": reason, "transaction": "", "network": NETWORK });
+        let settled = settled(400, &refused, &asked("exact", "3000"));
+        assert!(matches!(settled, Settled::Refused(_)), "{reason}");
     }
 }
 

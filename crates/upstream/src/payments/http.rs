@@ -1,7 +1,8 @@
 //! A facilitator over HTTP: `/verify`, `/settle` and `/supported`, with the chain behind it.
 //!
 //! The rule: one call is one request, and only a body that says `isValid` or `success` is a verdict; timeouts, broken
-//! connections, error statuses without one and answers that contradict what was asked are unknown. Headers of answers
+//! connections, error statuses without one and answers that contradict what was asked are unknown. A request of which
+//! nothing was sent is sent once more: a connection that was kept may be closed by now. Headers of answers
 //! go nowhere. Verifications cannot keep settlements waiting: each kind has requests of its own.
 
 use std::time::Duration;
@@ -27,8 +28,8 @@ use crate::secret::Secret;
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 /// Most requests at once: of settlements, and of everything else.
 const MAX_REQUESTS: usize = 64;
-/// How long a request waits for its turn.
-const TURN_WAIT: Duration = Duration::from_secs(1);
+/// How long a request that settles nothing waits for its turn.
+const TURN_WAIT: Duration = Duration::from_secs(2);
 
 /// What an [`HttpFacilitator`] is built from.
 #[derive(Clone, Debug)]
@@ -76,6 +77,8 @@ impl FacilitatorSettings {
 struct Lane {
     client: Client,
     turns: Semaphore,
+    /// How long a request waits for its turn.
+    wait: Duration,
 }
 
 /// A facilitator on the network.
@@ -102,17 +105,18 @@ impl HttpFacilitator {
     /// # Errors
     /// [`BuildError`].
     pub fn new(settings: &FacilitatorSettings, chain: ChainReader) -> Result<Self, BuildError> {
-        let lane = |total| {
+        let lane = |total, wait| {
             settings.client(total).map(|client| Lane {
                 client,
                 turns: Semaphore::new(MAX_REQUESTS),
+                wait,
             })
         };
         Ok(Self {
             base: BaseUrl::parse(&settings.url)?,
             auth: settings.api_key.as_ref().map(headers::bearer).transpose()?,
-            checks: lane(settings.verify_timeout)?,
-            settlements: lane(settings.settle_timeout)?,
+            checks: lane(settings.verify_timeout, TURN_WAIT)?,
+            settlements: lane(settings.settle_timeout, settings.settle_timeout / 2)?,
             chain,
         })
     }
@@ -128,16 +132,24 @@ impl HttpFacilitator {
             None => (Method::GET, Vec::new()),
             Some(payment) => (Method::POST, json_of(payment)?),
         };
-        let Ok(Ok(_turn)) = timeout(TURN_WAIT, lane.turns.acquire()).await else {
+        let Ok(Ok(_turn)) = timeout(lane.wait, lane.turns.acquire()).await else {
             return Err("not sent: too many requests to the facilitator at once".to_owned());
         };
-        let deadline = lane.client.total_deadline();
         let head = headers::request_headers(Accept::Json, body.is_some(), self.auth.as_ref());
-        let response = lane
-            .client
-            .send(method, uri, head, json.into())
-            .await
-            .map_err(|error| error.to_string())?;
+        let json = Bytes::from(json);
+        let send = || {
+            lane.client
+                .send(method.clone(), uri.clone(), head.clone(), json.clone())
+        };
+        let mut deadline = lane.client.total_deadline();
+        let response = match send().await {
+            Err(error) if !error.sent() => {
+                deadline = lane.client.total_deadline();
+                send().await
+            }
+            response => response,
+        };
+        let response = response.map_err(|error| error.to_string())?;
         let status = response.status();
         let answer = lane.client.collect(response.into_body(), deadline).await;
         Ok((status, answer.map_err(|error| error.to_string())?))

@@ -67,7 +67,7 @@ pub enum Verdict {
 pub enum Settled {
     /// It is done.
     Done(SettleResponse),
-    /// It says that it is not. Only the chain knows.
+    /// It says that it is not, for a reason that was there before anything was sent. Only the chain knows.
     Refused(SettleResponse),
     /// There was no verdict; why, for the log.
     Unknown(String),
@@ -87,7 +87,7 @@ pub enum Fate {
         /// In base units.
         amount: u64,
     },
-    /// It was used up without paying us: withdrawn, or spent elsewhere.
+    /// It was used up without paying us, and cannot pay us any more.
     Void,
 }
 

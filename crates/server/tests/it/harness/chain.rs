@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use serde_json::{Value, json};
-use turnpike_core::x402::evm::PERMIT2;
+use turnpike_core::x402::evm::{PERMIT2, UPTO_PROXY};
 use turnpike_core::x402::{Address, Authorization, Scheme};
 
 use super::facilitator::{ASSET, OURS, PAY_TO, keccak};
@@ -17,6 +17,8 @@ const GENESIS: i64 = 1_700_000_000;
 const SECONDS_PER_BLOCK: i64 = 2;
 const AUTHORIZATION_STATE: &str = "e94a0102";
 const NONCE_BITMAP: &str = "4fe02b44";
+/// Of the proxy that settles `upto`.
+const SETTLE: &str = "ff11e7b4";
 
 /// Something that used an authorisation up.
 #[derive(Clone, Debug)]
@@ -113,7 +115,11 @@ impl Chain {
         json!({ "jsonrpc": "2.0", "id": question["id"], "result": result })
     }
 
+    /// Of a number, a name, or a block's hash, which is its number here.
     fn height(&self, tag: &Value) -> i64 {
+        if let Some(hash) = tag["blockHash"].as_str() {
+            return i64::from_str_radix(hash.trim_start_matches("0x"), 16).unwrap();
+        }
         let tag = tag.as_str().unwrap_or("latest");
         tag.strip_prefix("0x").map_or_else(
             || if tag == "earliest" { 0 } else { self.newest() },
@@ -199,16 +205,28 @@ impl Chain {
 
     fn transaction(&self, hash: &Value) -> Value {
         self.find(hash).map_or(Value::Null, |used| {
-            let amount = used.amount.unwrap_or_default().to_be_bytes();
-            // A selector and words, the nonce among them, as both contracts have it.
-            let input = format!(
-                "0xe3ee160e{}{}{}",
-                word(&used.payer.0),
-                word(&amount),
-                word(&used.nonce)
-            );
+            let amount = word(&used.amount.unwrap_or_default().to_be_bytes());
+            let (payer, nonce) = (word(&used.payer.0), word(&used.nonce));
+            let (to, input) = match used.scheme {
+                Scheme::Exact => (ASSET.to_owned(), format!("0xe3ee160e{payer}{amount}{nonce}")),
+                Scheme::Upto => {
+                    let of = |address: &str| word(&Address::parse(address).unwrap().0);
+                    let words = [
+                        of(ASSET),
+                        amount.clone(),
+                        nonce,
+                        word(&[]),
+                        amount,
+                        payer,
+                        of(PAY_TO),
+                        of(OURS),
+                        word(&[]),
+                    ];
+                    (UPTO_PROXY.to_string(), format!("0x{SETTLE}{}", words.concat()))
+                }
+            };
             json!({
-                "hash": used.hash, "input": input, "value": "0x0", "from": OURS, "to": ASSET,
+                "hash": used.hash, "input": input, "value": "0x0", "from": OURS, "to": to,
                 "blockNumber": quantity(used.block), "blockHash": number_of(used.block),
             })
         })
@@ -257,12 +275,12 @@ fn logs_of(used: &Transaction) -> Vec<Value> {
                 topic("UnorderedNonceInvalidation(address,uint256,uint256)"),
                 payer
             ]);
-            Some(log(
-                0,
-                &PERMIT2.to_string(),
-                topics,
-                format!("0x{}{}", word(&[]), word(&[])),
-            ))
+            let (place, bit) = used.nonce.split_at(31);
+            let bit = usize::from(bit[0]);
+            let mut mask = [0_u8; 32];
+            mask[31 - bit / 8] = 1 << (bit % 8);
+            let data = format!("0x{}{}", word(place), word(&mask));
+            Some(log(0, &PERMIT2.to_string(), topics, data))
         }
         (Scheme::Upto, Some(_)) => None,
     };

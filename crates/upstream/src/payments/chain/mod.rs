@@ -1,40 +1,44 @@
 //! What became of an authorisation, read from the chain.
 //!
 //! The rule: only what the chain says in so many words is an answer. An authorisation was not used when its contract
-//! says so; it was used to pay us when a transfer to us is found that is its own; it is void when it is seen where
-//! else it went, or when every block in which it could have paid us was read and its use is old enough for no node to
-//! have missed it. All the rest is an error: unknown, never void.
+//! says so; it was used to pay us when the transfer to us is found that its own settlement made; it is void when it
+//! is seen that it was withdrawn, or when every block in which it could have paid us was read, the chain's clock is
+//! past its end and it was not used before the first of them. All the rest is an error: unknown, never void.
 
+mod proxy;
 mod rpc;
 mod search;
+mod state;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use turnpike_core::time::Timestamp;
-use turnpike_core::x402::evm::PERMIT2;
-use turnpike_core::x402::{Authorization, Scheme, chain_id};
+use turnpike_core::x402::evm::{PERMIT2, UPTO_PROXY};
+use turnpike_core::x402::{Address, Authorization, Scheme, chain_id};
 
-use super::eip712::{Word, address_word, keccak};
+use super::eip712::number_word;
 use super::{FacilitatorError, Fate};
 use crate::provider::BuildError;
 use crate::secret::Secret;
-use rpc::{Block, Rpc};
+use rpc::{Block, Rpc, RpcError};
+use search::{MOST_BLOCKS, Search, transfers};
+use state::{call_data, is_used};
 
 /// How far behind an authorisation's end the chain's clock must be before it counts as unused for good: the last
 /// blocks can still be replaced by others.
 const REPLACED_SECONDS: i64 = 30;
-/// How many blocks a use must be old before "no transfer was found" means that there is none.
-const SETTLED_BLOCKS: u64 = 16;
-/// How much earlier than it was first seen an authorisation may have been used, for clocks that differ.
-const CLOCK_SECONDS: i64 = 60;
 /// Most readings at once.
 const MAX_READINGS: usize = 16;
+/// How long a reading waits for its turn.
+const TURN_WAIT: Duration = Duration::from_secs(5);
+/// The decimals that a token must have for its base units to be what money is counted in.
+const DECIMALS: u64 = 6;
 
 /// What a [`ChainReader`] is built from.
 #[derive(Clone, Debug)]
@@ -69,6 +73,8 @@ pub struct ChainReader {
     checked: AtomicBool,
     turns: Semaphore,
     total_timeout: Duration,
+    /// How many blocks of logs the node was last asked for at once.
+    step: AtomicU64,
 }
 
 impl fmt::Debug for ChainReader {
@@ -77,30 +83,6 @@ impl fmt::Debug for ChainReader {
             .field("chain", &self.chain)
             .finish_non_exhaustive()
     }
-}
-
-/// Where a nonce stands in Permit2's map: the word's number, and the bit in it.
-fn place_of(nonce: &Word) -> (Word, u8) {
-    let mut number = [0; 32];
-    let (bit, high) = nonce
-        .split_last()
-        .map_or((0, &[][..]), |(bit, high)| (*bit, high));
-    if let Some((_, low)) = number.split_first_mut() {
-        low.copy_from_slice(high);
-    }
-    (number, bit)
-}
-
-fn bit_is_set(word: &Word, bit: u8) -> bool {
-    let byte = word.iter().rev().nth(usize::from(bit / 8)).copied();
-    byte.unwrap_or_default() & (1 << (bit % 8)) != 0
-}
-
-fn call_data(function: &str, words: [&Word; 2]) -> Vec<u8> {
-    let selector = keccak(&[function.as_bytes()]);
-    let mut data: Vec<u8> = selector.into_iter().take(4).collect();
-    data.extend(words.into_iter().flatten());
-    data
 }
 
 impl ChainReader {
@@ -115,23 +97,47 @@ impl ChainReader {
             checked: AtomicBool::new(false),
             turns: Semaphore::new(MAX_READINGS),
             total_timeout: settings.total_timeout,
+            step: AtomicU64::new(MOST_BLOCKS),
         })
     }
 
-    /// Whether the node answers and is of the right chain.
+    /// Whether the node answers what is asked of it, is of the right chain, and `token` and the contracts of `upto`
+    /// are there.
     ///
     /// # Errors
-    /// [`FacilitatorError`].
-    pub async fn check(&self) -> Result<(), FacilitatorError> {
+    /// [`FacilitatorError`] in words for the operator.
+    pub async fn check(&self, token: Address) -> Result<(), FacilitatorError> {
+        let checking = async {
+            self.check_chain().await?;
+            let latest = self.rpc.block(None).await.map_err(known)?;
+            let decimals = call_data("decimals()", &[]);
+            let decimals = self.rpc.view(token, &decimals, latest).await;
+            let decimals = decimals
+                .map_err(|error| FacilitatorError(format!("the token has no decimals: {}", error.why())))?;
+            if decimals != number_word(DECIMALS) {
+                return unknown("the token has another number of decimals than 6");
+            }
+            for (name, contract) in [("Permit2", PERMIT2), ("the proxy that settles upto", UPTO_PROXY)] {
+                if !self.rpc.has_code(contract).await.map_err(known)? {
+                    return unknown(&format!("{name} is not on this chain"));
+                }
+            }
+            let nobody = Address([0; 20]);
+            let filter = transfers(token, nobody, nobody);
+            let logs = self.rpc.logs(&filter, latest.number, latest.number).await;
+            logs.map(drop).map_err(known)
+        };
+        match timeout(self.total_timeout, Box::pin(checking)).await {
+            Ok(checked) => checked,
+            Err(_elapsed) => unknown("checking the chain took too long"),
+        }
+    }
+
+    async fn check_chain(&self) -> Result<(), FacilitatorError> {
         if self.checked.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let found = self
-            .rpc
-            .chain_id()
-            .await
-            .map_err(|error| FacilitatorError(error.why()))?;
-        if found != self.chain {
+        if self.rpc.chain_id().await.map_err(known)? != self.chain {
             return unknown("the node is of another chain");
         }
         self.checked.store(true, Ordering::Relaxed);
@@ -148,10 +154,10 @@ impl ChainReader {
         since: Timestamp,
     ) -> Result<Fate, FacilitatorError> {
         let reading = async {
-            let Ok(_turn) = self.turns.acquire().await else {
-                return unknown("the chain is not read any more");
+            let Ok(Ok(_turn)) = timeout(TURN_WAIT, self.turns.acquire()).await else {
+                return unknown("too many readings of the chain at once");
             };
-            self.check().await?;
+            self.check_chain().await?;
             self.read(authorization, since).await
         };
         match timeout(self.total_timeout, Box::pin(reading)).await {
@@ -162,52 +168,15 @@ impl ChainReader {
 
     async fn read(&self, authorization: &Authorization, since: Timestamp) -> Result<Fate, FacilitatorError> {
         // INVARIANT: the state is read at the block whose time counts, so that nothing can be used in between.
-        let latest = self
-            .rpc
-            .block(None)
+        let latest = self.rpc.block(None).await.map_err(known)?;
+        let over = is_over(authorization, latest);
+        if !is_used(&self.rpc, authorization, latest).await.map_err(known)? {
+            return Ok(if over { Fate::Expired } else { Fate::Open });
+        }
+        let since = since.millis().div_euclid(1000);
+        Search::new(&self.rpc, latest, &self.step)
+            .run(authorization, since, over)
             .await
-            .map_err(|error| FacilitatorError(error.why()))?;
-        if !self.is_used(authorization, latest.number).await? {
-            return Ok(if is_over(authorization, latest) {
-                Fate::Expired
-            } else {
-                Fate::Open
-            });
-        }
-        let from = since.millis().div_euclid(1000).saturating_sub(CLOCK_SECONDS);
-        if let Some(fate) = search::Search::new(&self.rpc, latest)
-            .run(authorization, from)
-            .await?
-        {
-            return Ok(fate);
-        }
-        // A node that lags behind has no logs of the last blocks and does not say so.
-        let old = latest.number.saturating_sub(SETTLED_BLOCKS);
-        if self.is_used(authorization, old).await? {
-            Ok(Fate::Void)
-        } else {
-            unknown("it was used just now, and the transfer is not found yet")
-        }
-    }
-
-    /// Whether it was used up, after block `number`.
-    async fn is_used(&self, authorization: &Authorization, number: u64) -> Result<bool, FacilitatorError> {
-        let payer = address_word(authorization.payer);
-        let nonce = &authorization.nonce;
-        let (contract, data, bit) = match authorization.scheme {
-            Scheme::Exact => {
-                let data = call_data("authorizationState(address,bytes32)", [&payer, nonce]);
-                (authorization.token, data, 0)
-            }
-            Scheme::Upto => {
-                let (word, bit) = place_of(nonce);
-                let data = call_data("nonceBitmap(address,uint256)", [&payer, &word]);
-                (PERMIT2, data, bit)
-            }
-        };
-        let answer = self.rpc.view(contract, &data, number).await;
-        let answer = answer.map_err(|error| FacilitatorError(error.why()))?;
-        Ok(bit_is_set(&answer, bit))
     }
 }
 
@@ -222,4 +191,8 @@ fn is_over(authorization: &Authorization, latest: Block) -> bool {
 
 fn unknown<T>(why: &str) -> Result<T, FacilitatorError> {
     Err(FacilitatorError(why.to_owned()))
+}
+
+fn known(error: RpcError) -> FacilitatorError {
+    FacilitatorError(error.why())
 }

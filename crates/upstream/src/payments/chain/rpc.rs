@@ -26,10 +26,25 @@ const CONNECT_WAIT: Duration = Duration::from_secs(5);
 /// Unused connections that are kept.
 const KEPT: usize = 16;
 
+/// "over rate limit".
+const RATE_LIMIT_CODE: i64 = -32016;
+/// How nodes say that they are asked too often.
+const RATE_TEXTS: [&str; 9] = [
+    "rate limit",
+    "rate-limit",
+    "rate exceeded",
+    "request rate",
+    "too many requests",
+    "request count",
+    "per second",
+    "/second",
+    "compute units",
+];
+
 /// Why something was not read. The texts are our own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RpcError {
-    /// The node refused, or answered more than is read: less may be asked.
+    /// The node refused, took too long, or answered more than is read: less may be asked.
     TooMuch(String),
     /// Anything else.
     Failed(String),
@@ -53,6 +68,7 @@ pub(super) struct Block {
     pub(super) number: u64,
     /// Unix seconds.
     pub(super) time: i64,
+    pub(super) hash: Option<Word>,
 }
 
 /// What a contract said in a transaction.
@@ -80,13 +96,15 @@ pub(super) struct Transaction {
 pub(super) struct Filter {
     pub(super) contract: Address,
     pub(super) kinds: Vec<Word>,
-    pub(super) indexed: [Word; 2],
+    pub(super) indexed: Vec<Word>,
 }
 
 #[derive(Deserialize)]
 struct RawBlock {
     number: String,
     timestamp: String,
+    #[serde(default)]
+    hash: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -135,6 +153,13 @@ fn word(text: &str) -> Option<Word> {
 
 fn hex_of(bytes: &[u8]) -> String {
     format!("0x{}", hex::encode(bytes))
+}
+
+/// Whether a node refuses for how often it is asked, not for what. Codes alone do not tell.
+fn is_rate_limit(code: i64, error: &Value) -> bool {
+    let text = error.get("message").and_then(Value::as_str).unwrap_or_default();
+    let text = text.to_ascii_lowercase();
+    code == RATE_LIMIT_CODE || RATE_TEXTS.iter().any(|part| text.contains(part))
 }
 
 impl RawLog {
@@ -218,9 +243,15 @@ impl Rpc {
     async fn call(&self, method: &str, params: Value) -> Result<Value, RpcError> {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let body = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
-        let (status, mut answer) = match self.send(body.to_string().into_bytes()).await {
+        let body = body.to_string().into_bytes();
+        let mut sent = self.send(body.clone()).await;
+        // A connection that was kept may be closed by now.
+        if sent.as_ref().is_err_and(|error| !error.sent()) {
+            sent = self.send(body).await;
+        }
+        let (status, mut answer) = match sent {
             Ok(sent) => sent,
-            Err(error @ UpstreamError::BadResponse { .. }) => {
+            Err(error @ (UpstreamError::BadResponse { .. } | UpstreamError::Timeout { .. })) => {
                 return Err(RpcError::TooMuch(format!("{method}: {error}")));
             }
             Err(error) => return failed(format!("{method}: {error}")),
@@ -232,6 +263,9 @@ impl Rpc {
         let error = answer.get("error").filter(|error| !error.is_null());
         if let Some(error) = error {
             let code = error.get("code").and_then(Value::as_i64).unwrap_or_default();
+            if is_rate_limit(code, error) {
+                return failed(format!("{method}: the node wants fewer requests, it says {code}"));
+            }
             return Err(RpcError::TooMuch(format!(
                 "{method}: the node refused with {code}"
             )));
@@ -266,29 +300,50 @@ impl Rpc {
         let time = quantity(&raw.timestamp).and_then(|time| i64::try_from(time).ok());
         match (quantity(&raw.number), time) {
             (Some(found), Some(time)) if number.is_none_or(|number| number == found) => {
-                Ok(Block { number: found, time })
+                let hash = raw.hash.as_deref().and_then(word);
+                Ok(Block {
+                    number: found,
+                    time,
+                    hash,
+                })
             }
             (_, _) => failed("eth_getBlockByNumber: no such block"),
         }
     }
 
-    /// What a contract's function that changes nothing returned after block `number`: one word.
-    pub(super) async fn view(&self, contract: Address, data: &[u8], number: u64) -> Result<Word, RpcError> {
+    /// What a contract's function that changes nothing returned after `block`: one word. Nodes that are not asked by
+    /// a block's hash, or have given that block up, are asked by its number.
+    pub(super) async fn view(&self, contract: Address, data: &[u8], block: Block) -> Result<Word, RpcError> {
         let call = json!({ "to": contract, "data": hex_of(data) });
-        let text: String = self
-            .read("eth_call", json!([call, format!("{number:#x}")]))
-            .await?;
+        let number = json!(format!("{:#x}", block.number));
+        let place = block.hash.map_or_else(
+            || number.clone(),
+            |hash| json!({ "blockHash": hex_of(&hash), "requireCanonical": true }),
+        );
+        let answer = match self.read::<String>("eth_call", json!([call, place])).await {
+            Err(RpcError::TooMuch(_)) if block.hash.is_some() => {
+                self.read("eth_call", json!([call, number])).await?
+            }
+            answer => answer?,
+        };
         // Without a contract there the answer is empty.
-        word(&text).map_or_else(|| failed("eth_call: the answer is no word"), Ok)
+        word(&answer).map_or_else(|| failed("eth_call: the answer is no word"), Ok)
+    }
+
+    /// Whether there is a contract.
+    pub(super) async fn has_code(&self, contract: Address) -> Result<bool, RpcError> {
+        let text: String = self.read("eth_getCode", json!([contract, "latest"])).await?;
+        bytes(&text).map_or_else(|| failed("eth_getCode: no code"), |code| Ok(!code.is_empty()))
     }
 
     /// The logs of the blocks from `first` to `last`, in the chain's order.
     pub(super) async fn logs(&self, filter: &Filter, first: u64, last: u64) -> Result<Vec<Log>, RpcError> {
         let words = |words: &[Word]| words.iter().map(|word| hex_of(word)).collect::<Vec<_>>();
-        let [second, third] = &filter.indexed;
+        let mut topics = vec![json!(words(&filter.kinds))];
+        topics.extend(words(&filter.indexed).into_iter().map(Value::from));
         let params = json!([{
             "address": filter.contract,
-            "topics": [words(&filter.kinds), hex_of(second), hex_of(third)],
+            "topics": topics,
             "fromBlock": format!("{first:#x}"),
             "toBlock": format!("{last:#x}"),
         }]);
