@@ -61,9 +61,9 @@ pub(crate) async fn start(mut config: Config, data: &Path, roles: Roles) -> Resu
     let service = Service::build(config, data).await?;
     // A facilitator that is down or slow does not keep the service from starting.
     if let Some(desk) = &service.paid_calls {
-        match tokio::time::timeout(FACILITATOR_PATIENCE, desk.refresh()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) | Err(_) => tracing::warn!("paid calls are refused until the facilitator answers"),
+        let asked = tokio::time::timeout(FACILITATOR_PATIENCE, desk.refresh()).await;
+        if !matches!(asked, Ok(Ok(()))) {
+            tracing::warn!("paid calls are refused until the facilitator answers");
         }
     }
     let house = service.paid_calls.as_ref().map(|desk| desk.settings().house());

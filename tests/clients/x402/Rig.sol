@@ -125,7 +125,11 @@ contract RigPermit2 {
         if (!Sig.ok(owner, keccak256(abi.encodePacked("\x19\x01", DOMAIN_SEPARATOR(), sh)), signature)) revert InvalidSigner();
         require(IERC20Move(permit.permitted.token).transferFrom(owner, d.to, d.requestedAmount), "TRANSFER_FROM_FAILED");
     }
-    function invalidateUnorderedNonces(uint256 wordPos, uint256 mask) external { nonceBitmap[msg.sender][wordPos] |= mask; }
+    event UnorderedNonceInvalidation(address indexed owner, uint256 word, uint256 mask);
+    function invalidateUnorderedNonces(uint256 wordPos, uint256 mask) external {
+        nonceBitmap[msg.sender][wordPos] |= mask;
+        emit UnorderedNonceInvalidation(msg.sender, wordPos, mask);
+    }
 }
 
 struct Permit2612 { uint256 value; uint256 deadline; bytes32 r; bytes32 s; uint8 v; }

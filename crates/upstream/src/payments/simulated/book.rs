@@ -1,7 +1,7 @@
 //! What the simulated facilitator remembers: uses and balances, each with a bound.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use turnpike_core::x402::{Address, Authorization, Scheme};
 
@@ -43,6 +43,32 @@ pub(super) struct Book {
     wallets: HashMap<Address, u64>,
     /// The first to spend first.
     spenders: VecDeque<Address>,
+    /// Signatures that were checked, so that what was verified is settled without the curve.
+    signed: HashSet<Word>,
+    /// Oldest first.
+    marks: VecDeque<Word>,
+}
+
+/// Most signatures that are remembered.
+const MAX_SIGNED: usize = 10_000;
+
+impl Book {
+    /// Whether the signature with this mark was checked.
+    pub(super) fn is_signed(&self, mark: &Word) -> bool {
+        self.signed.contains(mark)
+    }
+
+    /// The signature with this mark is the payer's.
+    pub(super) fn remember_signed(&mut self, mark: Word) {
+        if self.signed.insert(mark) {
+            self.marks.push_back(mark);
+        }
+        if self.marks.len() > MAX_SIGNED
+            && let Some(oldest) = self.marks.pop_front()
+        {
+            self.signed.remove(&oldest);
+        }
+    }
 }
 
 fn use_key(authorization: &Authorization) -> UseKey {
@@ -57,6 +83,8 @@ impl Book {
             used: VecDeque::new(),
             wallets: HashMap::new(),
             spenders: VecDeque::new(),
+            signed: HashSet::new(),
+            marks: VecDeque::new(),
         }
     }
 
