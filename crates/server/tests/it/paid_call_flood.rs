@@ -13,6 +13,8 @@ on_both_stores!(ten_thousand_unpaid_requests_leave_nothing);
 
 const REQUESTS: usize = 10_000;
 const AT_ONCE: usize = 16;
+/// How often it may grow by more.
+const ROUNDS: usize = 3;
 /// What a process may grow by while it answers, in KiB: less than half a KiB for each request.
 const GROWTH_KIB: u64 = 4096;
 
@@ -62,11 +64,15 @@ async fn ten_thousand_unpaid_requests_leave_nothing(store: Store) {
     let before = rows(&stall.database).await;
     assert!(before.len() > 10, "{before:?}");
     for own_ids in [false, true] {
-        let memory = resident(&stall);
-        flood(&stall, REQUESTS, own_ids).await;
-        assert_eq!(rows(&stall.database).await, before, "own ids: {own_ids}");
-        let grown = resident(&stall).saturating_sub(memory);
-        assert!(grown < GROWTH_KIB, "own ids {own_ids}: {grown} KiB more");
+        let mut grown = Vec::new();
+        // Connections and their buffers are made as they are needed; what is kept of requests grows every time.
+        while grown.last().is_none_or(|grown| *grown >= GROWTH_KIB) {
+            assert!(grown.len() < ROUNDS, "own ids {own_ids}: {grown:?} KiB more");
+            let memory = resident(&stall);
+            flood(&stall, REQUESTS, own_ids).await;
+            assert_eq!(rows(&stall.database).await, before, "own ids: {own_ids}");
+            grown.push(resident(&stall).saturating_sub(memory));
+        }
     }
     assert_eq!(stall.facilitator.count("/verify"), 0);
     stall.agree(0, &[]).await;
