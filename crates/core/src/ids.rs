@@ -117,6 +117,11 @@ impl From<Address> for ExternalUserId {
 }
 
 impl TenantId {
+    /// Whether this is a house tenant: its id is derived, those of workspaces are not.
+    pub fn is_house(self) -> bool {
+        self.0.get_version() == Some(uuid::Version::Custom)
+    }
+
     /// The house tenant whose books have the calls that wallets pay for in `asset` on `network`.
     pub fn house(network: &str, asset: Address) -> Self {
         Self(derive_v8(&[b"house", network.as_bytes(), &asset.0]))

@@ -29,7 +29,9 @@ impl PeopleDesk {
             return Ok(None);
         }
         let tenants = self.store.list_tenants().await?;
-        let oldest = tenants.iter().min_by_key(|tenant| (tenant.created_at, tenant.id));
+        // Nobody joins the house's own books.
+        let workspaces = tenants.iter().filter(|tenant| !tenant.id.is_house());
+        let oldest = workspaces.min_by_key(|tenant| (tenant.created_at, tenant.id));
         let tenant = match oldest {
             Some(tenant) => tenant.id,
             None => self.first_workspace().await?,
