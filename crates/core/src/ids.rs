@@ -116,15 +116,22 @@ impl From<Address> for ExternalUserId {
     }
 }
 
+/// How the ids of house tenants begin.
+const HOUSE: [u8; 4] = *b"hous";
+
 impl TenantId {
-    /// Whether this is a house tenant: its id is derived, those of workspaces are not.
+    /// Whether this is a house tenant.
     pub fn is_house(self) -> bool {
-        self.0.get_version() == Some(uuid::Version::Custom)
+        self.0.get_version() == Some(uuid::Version::Custom) && self.0.as_bytes().starts_with(&HOUSE)
     }
 
     /// The house tenant whose books have the calls that wallets pay for in `asset` on `network`.
     pub fn house(network: &str, asset: Address) -> Self {
-        Self(derive_v8(&[b"house", network.as_bytes(), &asset.0]))
+        let mut bytes = derive_v8(&[b"house", network.as_bytes(), &asset.0]).into_bytes();
+        for (to, from) in bytes.iter_mut().zip(HOUSE) {
+            *to = from;
+        }
+        Self(Uuid::from_bytes(bytes))
     }
 
     /// The distribution bucket, 0..=255: a stable hash of the id, first column of every key.
