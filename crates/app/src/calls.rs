@@ -233,7 +233,7 @@ impl Engine {
         fail::fail_point!("after-upstream");
         match completion {
             Ok(completion) => {
-                let done = settle(admitted, &price, completion);
+                let done = settle(admitted.hold, &price, completion);
                 self.capture(admitted, done).await
             }
             Err(error) => Err(self.fail(admitted, &error).await),

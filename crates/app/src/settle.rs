@@ -12,9 +12,9 @@ use crate::providers::FrozenPrice;
 use crate::stream::StreamPlan;
 
 /// What a finished completion costs: its usage at the frozen price, never more than the hold.
-pub(crate) fn settle(admitted: &Admitted, price: &FrozenPrice, completion: Completion) -> Done {
+pub(crate) fn settle(hold: Charge, price: &FrozenPrice, completion: Completion) -> Done {
     let (charge, drift) = settle_usage(
-        admitted.hold,
+        hold,
         price,
         completion.usage.as_ref(),
         completion.usage_fault.as_deref(),
@@ -28,7 +28,7 @@ pub(crate) fn settle(admitted: &Admitted, price: &FrozenPrice, completion: Compl
 }
 
 /// Turns a usage report into a charge and, where the two differ, a drift record.
-pub(crate) fn settle_usage(
+fn settle_usage(
     hold: Charge,
     price: &FrozenPrice,
     usage: Option<&Usage>,

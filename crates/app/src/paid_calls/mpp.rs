@@ -16,8 +16,10 @@ use turnpike_core::time::Timestamp;
 use turnpike_core::x402::wire::MAX_HEADER_BYTES;
 use turnpike_core::x402::{Malformed, PaymentPayload, Scheme, X402_VERSION};
 
+use super::check::Refused;
 use super::prepare::LIST_MODELS_FEE;
-use super::terms::{PaidCallSettings, Refused, Terms, description, read_seal, shown};
+use super::settings::PaidCallSettings;
+use super::terms::{Terms, description, read_seal, shown};
 
 const METHOD: &str = "evm";
 const INTENT: &str = "charge";

@@ -4,15 +4,13 @@
 //! its body; who pays sends them back, and they hold until they expire whatever prices do meanwhile. `extra` is what
 //! every client sends back unchanged, so id, expiry and seal stand there; the id stands in an extension of our own, too.
 
-use std::sync::Arc;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value, json};
-use turnpike_core::access::{KeyHash, KeyPepper};
+use turnpike_core::access::KeyHash;
 use turnpike_core::errors::ErrorCode;
-use turnpike_core::ids::{RequestId, TenantId};
-use turnpike_core::ledger::paid_call::{Operation, PayerCap};
+use turnpike_core::ids::RequestId;
+use turnpike_core::ledger::paid_call::Operation;
 use turnpike_core::money::Micros;
 use turnpike_core::time::Timestamp;
 use turnpike_core::x402::{
@@ -20,115 +18,15 @@ use turnpike_core::x402::{
     Scheme, Supported, X402_VERSION,
 };
 
-use super::prepare::{Assortment, Prepared};
+use super::check::Refused;
+use super::prepare::Prepared;
+use super::settings::PaidCallSettings;
 use crate::error::AppError;
 
 /// The extension by which a facilitator pays for a wallet's approval of Permit2.
 const GAS_SPONSORING: &str = "eip2612GasSponsoring";
-/// What a payment has to be good for beside everybody's own time: connections, and what a facilitator asks for (fault
-/// matrix 192).
-const MARGIN_SECS: i64 = 16;
-/// The least beside the provider's time, however fast the facilitator is.
-const LEAST_MARGIN_SECS: i64 = 60;
-/// Longest the chain may take to say what became of a payment.
-const CHAIN_SECS: i64 = 60;
-/// How much longer than asked for a payment may be good: wallets' clocks differ.
-const LONGER_SECS: i64 = 3600;
-/// Longest text of a reason or an explanation, in characters: it goes into a header.
-const MAX_REASON: usize = 200;
-/// What a caller may take to sign and send, on top.
-const SIGNING_SECS: i64 = 60;
 /// How long terms hold.
 const TERMS_MS: i64 = 5 * 60_000;
-
-/// Where and how calls are paid for.
-#[derive(Clone, Debug)]
-pub struct PaidCallSettings {
-    /// Where callers reach the service, without a slash at its end.
-    pub public_url: Arc<str>,
-    /// Its host without a port.
-    pub realm: Arc<str>,
-    /// First segment of the operations' paths.
-    pub vendor: Arc<str>,
-    /// First part of the names that are ours.
-    pub brand: Arc<str>,
-    /// Whether no money moves.
-    pub simulated: bool,
-    /// CAIP-2, of an EVM chain.
-    pub network: Arc<str>,
-    /// The same as a number.
-    pub chain_id: u64,
-    /// The token, as it is shown: a US dollar in millionths.
-    pub asset: Arc<str>,
-    /// The same, parsed.
-    pub asset_address: Address,
-    /// The name in the token's EIP-712 domain.
-    pub asset_name: Arc<str>,
-    /// The version in the token's EIP-712 domain.
-    pub asset_version: Arc<str>,
-    /// Who is paid, as it is shown.
-    pub pay_to: Arc<str>,
-    /// The same, parsed.
-    pub pay_to_address: Address,
-    /// Seals the terms.
-    pub seal: KeyPepper,
-    /// What one wallet may have open at once.
-    pub cap: PayerCap,
-    /// How long a verification and a settlement may take together, in seconds.
-    pub facilitator_secs: i64,
-    /// What is sold.
-    pub sold: Assortment,
-}
-
-impl PaidCallSettings {
-    /// Whose books have these calls: one house tenant for each network and asset, and others where no money moves.
-    pub fn house(&self) -> TenantId {
-        if self.simulated {
-            return TenantId::house(&format!("simulated {}", self.network), self.asset_address);
-        }
-        TenantId::house(&self.network, self.asset_address)
-    }
-
-    /// What operators see of it.
-    pub(super) fn house_name(&self) -> String {
-        let simulated = if self.simulated { ", simulated" } else { "" };
-        format!(
-            "Public calls on {} in {}{simulated}",
-            self.network, self.asset_name
-        )
-    }
-
-    /// The address of an operation.
-    pub fn url(&self, operation: Operation) -> String {
-        format!("{}/{}/{operation}", self.public_url, self.vendor)
-    }
-
-    /// How long a payment's authorisation has to be good, in seconds from when it comes.
-    pub(super) fn needed_secs(&self, longest_ms: i64) -> i64 {
-        let longest = longest_ms.saturating_add(999).saturating_div(1000);
-        let facilitator = self.facilitator_secs.saturating_add(MARGIN_SECS);
-        longest.saturating_add(facilitator.max(LEAST_MARGIN_SECS))
-    }
-
-    /// How long who settles may take for it: the chain before, the facilitator, the chain afterwards.
-    pub(super) fn settlement_ms(&self) -> i64 {
-        let chain = CHAIN_SECS.saturating_mul(2);
-        let all = self
-            .facilitator_secs
-            .saturating_add(chain)
-            .saturating_add(MARGIN_SECS);
-        all.saturating_mul(1000)
-    }
-
-    /// For how long it is asked to be good.
-    fn asked_secs(&self, longest_ms: i64) -> i64 {
-        self.needed_secs(longest_ms).saturating_add(SIGNING_SECS)
-    }
-
-    fn name(&self, what: &str) -> String {
-        format!("{}{what}", self.brand)
-    }
-}
 
 /// What the facilitator can do on the network that is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -386,80 +284,6 @@ impl PaidCallSettings {
         Ok(())
     }
 
-    /// Checks an authorisation against what was agreed, as far as that can be seen here: a facilitator checks the
-    /// signature, the balance and the nonce.
-    ///
-    /// # Errors
-    /// The protocol's reason why it cannot be accepted.
-    pub(super) fn check_authorization(
-        &self,
-        authorization: &Authorization,
-        amount: &str,
-        facilitator: Option<&str>,
-        longest_ms: i64,
-        now: Timestamp,
-    ) -> Result<(), Refused> {
-        let exact = authorization.scheme == Scheme::Exact;
-        let pick = |of_exact, of_upto| if exact { of_exact } else { of_upto };
-        if authorization.to != self.pay_to_address {
-            let reason = pick(
-                "invalid_exact_evm_payload_recipient_mismatch",
-                "invalid_permit2_recipient_mismatch",
-            );
-            return Err(Refused::new(
-                reason,
-                "the recipient is not the one that was named",
-            ));
-        }
-        if authorization.token != self.asset_address {
-            return Err(Refused::new(
-                "permit2_token_mismatch",
-                "the token is not the one that was named",
-            ));
-        }
-        if authorization.value.to_string() != amount {
-            let reason = pick(
-                "invalid_exact_evm_payload_authorization_value_mismatch",
-                "permit2_amount_mismatch",
-            );
-            return Err(Refused::new(reason, "the amount is not the one that was named"));
-        }
-        if !exact {
-            if authorization.spender != Some(turnpike_core::x402::evm::UPTO_PROXY) {
-                let detail = "the spender is not the proxy that settles";
-                return Err(Refused::new("invalid_permit2_spender", detail));
-            }
-            let wanted = facilitator.and_then(|address| Address::parse(address).ok());
-            if authorization.facilitator.is_none() || authorization.facilitator != wanted {
-                let detail = "the facilitator is not the one that was named";
-                return Err(Refused::new("upto_facilitator_mismatch", detail));
-            }
-        }
-        let seconds = now.millis() / 1000;
-        if authorization.valid_after > seconds {
-            let reason = pick(
-                "invalid_exact_evm_payload_authorization_valid_after",
-                "permit2_not_yet_valid",
-            );
-            return Err(Refused::new(reason, "the payment is not good yet"));
-        }
-        // INVARIANT: work begins only on a payment that can still be settled when the provider takes all its time.
-        let needed = seconds.saturating_add(self.needed_secs(longest_ms));
-        let longest = seconds
-            .saturating_add(self.asked_secs(longest_ms))
-            .saturating_add(LONGER_SECS);
-        let detail = match authorization.valid_before {
-            end if end < needed => "the payment ends too soon: it must be good for as long as was asked",
-            end if end > longest => "the payment is good for much longer than was asked",
-            _ => return Ok(()),
-        };
-        let reason = pick(
-            "invalid_exact_evm_payload_authorization_valid_before",
-            "permit2_deadline_expired",
-        );
-        Err(Refused::new(reason, detail))
-    }
-
     /// What a facilitator gets: what was sealed and what was read here, and nothing else that the caller wrote, so that
     /// it judges the payment that is claimed.
     pub(super) fn forwarded(&self, payment: &PaymentPayload) -> PaymentPayload {
@@ -481,25 +305,6 @@ impl PaidCallSettings {
             payload: Authorization::signed_members(payment),
             resource: None,
             extensions: sponsoring.map(|given| Map::from_iter([(GAS_SPONSORING.to_owned(), given.clone())])),
-        }
-    }
-}
-
-/// Why a payment is not accepted; the caller may sign another one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refused {
-    /// The protocol's code.
-    pub(super) reason: String,
-    /// For people.
-    pub(super) detail: String,
-}
-
-impl Refused {
-    pub(super) fn new(reason: impl Into<String>, detail: impl Into<String>) -> Self {
-        let cut = |text: String| text.chars().take(MAX_REASON).collect();
-        Self {
-            reason: cut(reason.into()),
-            detail: cut(detail.into()),
         }
     }
 }

@@ -14,7 +14,8 @@ use uuid::Uuid;
 
 use super::mpp::Credential;
 use super::prepare::{Assortment, LIST_MODELS_FEE, Prepared, Work, body_hash};
-use super::terms::{Offering, PaidCallSettings};
+use super::settings::PaidCallSettings;
+use super::terms::Offering;
 
 const NETWORK: &str = "eip155:84532";
 const ASSET: &str = "0x036CbD53842c5426634e7929541eC2318f3dCF7e";

@@ -1,34 +1,23 @@
 //! The work behind a claimed payment: dispatch, provider, stored answer.
 
-use bytes::Bytes;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{CallId, RequestId};
 use turnpike_core::ledger::command::{Drift, DriftKind, OutcomeKind, StoredOutcome};
 use turnpike_core::ledger::paid_call::{FailPaidCall, FinishPaidCall, PaidCall, PaidCallState};
 use turnpike_core::ledger::{Action, Outcome};
 use turnpike_core::money::CreditsPerDollar;
-use turnpike_core::pricing::Charge;
-use turnpike_core::usage::Usage;
 use turnpike_store::SubmitError;
-use turnpike_upstream::{Completion, UpstreamError};
+use turnpike_upstream::UpstreamError;
 
 use super::prepare::{Prepared, Work};
 use super::{PaidCallDesk, PaidReply, receipt};
-use crate::engine::upstream_failure;
+use crate::engine::{Done, upstream_failure};
 use crate::error::AppError;
-use crate::settle::settle_usage;
+use crate::settle::settle;
 
 /// The id under which a paid call's answer is stored.
 pub(super) const fn call_id(id: RequestId) -> CallId {
     CallId(id.0)
-}
-
-/// What was done for the money.
-struct Done {
-    body: Bytes,
-    charge: Charge,
-    usage: Option<Usage>,
-    drift: Option<Drift>,
 }
 
 impl PaidCallDesk {
@@ -55,7 +44,7 @@ impl PaidCallDesk {
                 };
                 fail::fail_point!("paid-after-upstream");
                 match asked {
-                    Ok(completion) => metered(prepared.max, &price, completion),
+                    Ok(completion) => settle(prepared.max, &price, completion),
                     Err(error) => return Err(self.failed(&call, &error).await),
                 }
             }
@@ -166,20 +155,5 @@ impl PaidCallDesk {
                 failure
             }
         }
-    }
-}
-
-fn metered(max: Charge, price: &crate::providers::FrozenPrice, completion: Completion) -> Done {
-    let (charge, drift) = settle_usage(
-        max,
-        price,
-        completion.usage.as_ref(),
-        completion.usage_fault.as_deref(),
-    );
-    Done {
-        body: completion.body,
-        charge,
-        usage: completion.usage,
-        drift,
     }
 }
