@@ -113,16 +113,18 @@ async fn main() -> Result<()> {
     ));
     println!("{}", disturbance.tell()?);
     let (_, seen) = get(rig.mock, "/count").await?;
-    println!(
-        "paid {}, seen by the provider {}; audit: {}",
-        rig.paid,
-        std::str::from_utf8(&seen)?,
-        rig.service.operator(&["audit"])?
-    );
+    let seen: u64 = std::str::from_utf8(&seen)?.parse()?;
+    // Fails when the books are not in order.
+    let audit = rig.service.operator(&["audit"])?;
+    println!("paid {}, seen by the provider {seen}; audit: {audit}", rig.paid);
     for line in rig.service.complaints().iter().take(10) {
         println!("log: {line}");
     }
+    let paid = rig.paid;
     println!("asked to end: {}", rig.service.stop()?);
+    if paid != seen {
+        return Err("calls that were paid for and calls that the provider saw differ".into());
+    }
     Ok(())
 }
 
