@@ -61,7 +61,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     })),
     responses(
         (status = 200, description = "The completion, as the provider wrote it", body = super::openapi::ChatCompletion),
-        schemas::PaidResponses, Errors)
+        Errors, schemas::PaidResponses)
 )]
 async fn chat(State(app): AppState, request: Request) -> Response {
     operate(&app, Operation::Chat, request).await
@@ -77,7 +77,7 @@ async fn chat(State(app): AppState, request: Request) -> Response {
     })),
     responses(
         (status = 200, description = "The completion, as the provider wrote it", body = schemas::TextCompletion),
-        schemas::PaidResponses, Errors)
+        Errors, schemas::PaidResponses)
 )]
 async fn fim(State(app): AppState, request: Request) -> Response {
     operate(&app, Operation::Fim, request).await
@@ -89,7 +89,7 @@ async fn fim(State(app): AppState, request: Request) -> Response {
     params(schemas::RequestIdHeader, schemas::PaymentHeader),
     request_body(content = Option<schemas::VendorListRequest>, example = json!({})),
     responses(
-        (status = 200, description = "The models", body = schemas::VendorModels), schemas::PaidResponses, Errors)
+        (status = 200, description = "The models", body = schemas::VendorModels), Errors, schemas::PaidResponses)
 )]
 async fn list_models(State(app): AppState, request: Request) -> Response {
     operate(&app, Operation::ListModels, request).await

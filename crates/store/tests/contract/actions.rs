@@ -1,5 +1,8 @@
 //! Short ways to say what should happen.
 
+use std::sync::Arc;
+
+use futures_util::future::join_all;
 use turnpike_core::access::Role;
 use turnpike_core::ids::{CallId, CommandId, ExternalUserId, TenantId};
 use turnpike_core::ledger::command::{
@@ -7,10 +10,10 @@ use turnpike_core::ledger::command::{
 };
 use turnpike_core::ledger::hold::{CallSubject, ClaimKey};
 use turnpike_core::ledger::policy::Policy;
-use turnpike_core::ledger::{Action, CallRef, Command, Payer};
+use turnpike_core::ledger::{Action, CallRef, Command, Outcome, Payer};
 use turnpike_core::money::Micros;
 use turnpike_core::pricing::Charge;
-use turnpike_store::{AuditRow, MemberChange};
+use turnpike_store::{AuditRow, MemberChange, Store, SubmitError};
 use uuid::Uuid;
 
 use crate::world::{NOW, next_id};
@@ -174,4 +177,20 @@ pub(crate) fn limits(end_user: &str, policy: &Policy) -> Action {
         end_user: external(end_user),
         policy: policy.clone().into(),
     }))
+}
+
+/// Sends the actions all at once, over the stores in turn.
+pub(crate) async fn submit_all(
+    stores: &[Arc<dyn Store>],
+    tenant: TenantId,
+    actions: impl Iterator<Item = Action>,
+) -> Vec<Result<Outcome, SubmitError>> {
+    let tasks: Vec<_> = actions
+        .zip(stores.iter().cycle())
+        .map(|(action, store)| {
+            let store = store.clone();
+            tokio::spawn(async move { store.submit(command(tenant, action)).await })
+        })
+        .collect();
+    join_all(tasks).await.into_iter().map(Result::unwrap).collect()
 }

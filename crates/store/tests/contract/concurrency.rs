@@ -1,7 +1,5 @@
 //! Many callers at once.
 
-use std::sync::Arc;
-
 use futures_util::future::join_all;
 use turnpike_core::ids::TenantId;
 use turnpike_core::ledger::policy::Policy;
@@ -10,24 +8,9 @@ use turnpike_core::ledger::{AccountKind, Action, Outcome, Payer, Rejection};
 use turnpike_store::{Store, StoreError, SubmitError};
 
 use crate::actions::{
-    capture, claim, command, grant, limits, move_to, new_hold, reference, release, usd, user,
+    capture, claim, command, grant, limits, move_to, new_hold, reference, release, submit_all, usd, user,
 };
 use crate::world::{Dice, Kind, World, add_tenant, all_transfers, check_books};
-
-async fn submit_all(
-    stores: &[Arc<dyn Store>],
-    tenant: TenantId,
-    actions: impl Iterator<Item = Action>,
-) -> Vec<Result<Outcome, SubmitError>> {
-    let tasks: Vec<_> = actions
-        .zip(stores.iter().cycle())
-        .map(|(action, store)| {
-            let store = store.clone();
-            tokio::spawn(async move { store.submit(command(tenant, action)).await })
-        })
-        .collect();
-    join_all(tasks).await.into_iter().map(Result::unwrap).collect()
-}
 
 fn held(results: &[Result<Outcome, SubmitError>]) -> usize {
     results

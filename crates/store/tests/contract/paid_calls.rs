@@ -15,9 +15,9 @@ use turnpike_core::x402::Address;
 use turnpike_store::{DayCosts, DuePaidCalls, SqliteOptions, SqliteStore, Store, SubmitError};
 use uuid::Uuid;
 
-use crate::actions::{answer, audit_row, charge, command, usd};
+use crate::actions::{answer, audit_row, charge, command, submit_all, usd};
 use crate::calls::rejection;
-use crate::world::{Kind, NOW, World, check_books, next_id};
+use crate::world::{close, stores, Kind, NOW, World, check_books, next_id};
 
 const WALLET: Address = Address([0xab; 20]);
 const MAX: i64 = 1_000;
@@ -134,36 +134,6 @@ async fn wallet(store: &dyn Store, tenant: TenantId) -> (i64, i64, i64) {
     let key = PaidCall::account(tenant, WALLET);
     let account = store.find_account(&key).await.unwrap().unwrap_or_default();
     (account.held.get(), account.open_calls, -account.posted.get())
-}
-
-async fn submit_all(
-    stores: &[Arc<dyn Store>],
-    tenant: TenantId,
-    actions: impl Iterator<Item = Action>,
-) -> Vec<Result<Outcome, SubmitError>> {
-    let tasks: Vec<_> = actions
-        .zip(stores.iter().cycle())
-        .map(|(action, store)| {
-            let store = store.clone();
-            tokio::spawn(async move { store.submit(command(tenant, action)).await })
-        })
-        .collect();
-    join_all(tasks).await.into_iter().map(Result::unwrap).collect()
-}
-
-/// The stores that can be used at once.
-async fn stores(world: &World) -> Vec<Arc<dyn Store>> {
-    let mut stores = vec![world.store.clone()];
-    if world.kind == Kind::Postgres {
-        stores.push(world.second().await.unwrap());
-    }
-    stores
-}
-
-async fn close(stores: Vec<Arc<dyn Store>>) {
-    for store in stores.into_iter().skip(1) {
-        store.close().await;
-    }
 }
 
 // Fault matrix 185, I4, I5: whatever a command answers is what a later reader finds, to the last member.

@@ -14,22 +14,7 @@ use turnpike_store::{Canceling, ClaimedDelivery, DeliveryReport, EventFilter, Re
 
 use crate::actions::{audit_row, command, grant};
 use crate::webhooks::{STEPS, add, deliveries, fan_out_plan, record, report, set_enabled, take};
-use crate::world::{Kind, NOW, World, next_id};
-
-/// The store, and with PostgreSQL a second one on the same data.
-async fn stores(world: &World) -> Vec<Arc<dyn Store>> {
-    let mut stores = vec![world.store.clone()];
-    if world.kind == Kind::Postgres {
-        stores.push(world.second().await.unwrap());
-    }
-    stores
-}
-
-async fn close(stores: Vec<Arc<dyn Store>>) {
-    for second in stores.into_iter().skip(1) {
-        second.close().await;
-    }
-}
+use crate::world::{NOW, World, close, next_id, stores};
 
 /// Writes `count` grants, two events each.
 async fn grants(stores: &[Arc<dyn Store>], tenant: TenantId, count: usize) {

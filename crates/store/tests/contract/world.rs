@@ -338,3 +338,19 @@ async fn open(place: &Place, queue: Option<usize>) -> Result<Arc<dyn Store>, Sto
         Place::Memory => Arc::new(MemoryStore::new()),
     })
 }
+
+/// The store, and with PostgreSQL a second one on the same data.
+pub(crate) async fn stores(world: &World) -> Vec<Arc<dyn Store>> {
+    let mut stores = vec![world.store.clone()];
+    if world.kind == Kind::Postgres {
+        stores.push(world.second().await.unwrap());
+    }
+    stores
+}
+
+/// Ends all but the world's own.
+pub(crate) async fn close(stores: Vec<Arc<dyn Store>>) {
+    for store in stores.into_iter().skip(1) {
+        store.close().await;
+    }
+}
