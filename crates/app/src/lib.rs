@@ -40,7 +40,7 @@ pub mod sweeper;
 #[cfg(test)]
 mod testing;
 pub mod tokens;
-mod tools;
+pub mod tools;
 pub mod topups;
 pub mod webhooks;
 pub mod workspaces;

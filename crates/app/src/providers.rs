@@ -6,19 +6,16 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use serde_json::{Map, Value, json};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::money::PicoUsd;
-use turnpike_core::pricing::{
-    Catalogue, Charge, CompiledEndpointPrice, EffectiveMarkup, ModelPrice, PriceError, charge,
-};
+use turnpike_core::pricing::{Catalogue, Charge, EffectiveMarkup, ModelPrice, PriceError, charge};
 use turnpike_core::usage::Usage;
 use turnpike_store::{PriceRow, Store};
-use turnpike_upstream::{HttpEndpoint, Provider};
+use turnpike_upstream::Provider;
 
 use crate::chat::Bounded;
 use crate::error::AppError;
-use crate::json::parse_object;
+use crate::tools::ToolEntry;
 
 /// A configured provider.
 #[derive(Debug)]
@@ -42,50 +39,6 @@ pub struct ModelEntry {
     pub id: String,
     /// What the provider calls it.
     pub upstream: String,
-}
-
-/// A tool of a provider.
-#[derive(Debug)]
-pub struct ToolEntry {
-    /// Name for people.
-    pub title: String,
-    /// One sentence.
-    pub summary: String,
-    /// JSON Schema of its arguments.
-    pub schema: Value,
-    /// The schema, compiled.
-    pub validator: jsonschema::Validator,
-    /// Its price.
-    pub price: CompiledEndpointPrice,
-    /// How it is called; simulated tools need none.
-    pub http: Option<HttpEndpoint>,
-    /// An answer to show and to give to sandbox keys.
-    pub example: Option<Value>,
-}
-
-impl ToolEntry {
-    /// Reads a tool's arguments and checks them against its schema; no body means no arguments.
-    pub(crate) fn read_args(&self, raw: &[u8]) -> Result<Value, AppError> {
-        let args = Value::Object(if raw.is_empty() {
-            Map::new()
-        } else {
-            parse_object(raw)?
-        });
-        let mut details = Vec::new();
-        for error in self.validator.iter_errors(&args).take(10) {
-            let path = error.instance_path().to_string();
-            // The schema's words without the caller's value, which may be large or secret.
-            details.push(json!({ "path": path, "message": error.masked().to_string() }));
-        }
-        if details.is_empty() {
-            return Ok(args);
-        }
-        Err(AppError::new(
-            ErrorCode::ValidationError,
-            "the arguments do not fit the tool's schema",
-        )
-        .with("details", details))
-    }
 }
 
 /// A model with the price that is in force.

@@ -11,7 +11,8 @@ use crate::chat::ChatRequest;
 use crate::context::CallContext;
 use crate::engine::{Answer, Engine, simulated_receipt, upstream_failure};
 use crate::error::AppError;
-use crate::providers::{ProviderEntry, Shelf, ToolEntry};
+use crate::providers::{ProviderEntry, Shelf};
+use crate::tools::ToolEntry;
 
 pub(crate) async fn chat(
     engine: &Engine,
@@ -63,12 +64,12 @@ pub(crate) fn tool(
     let callable = context.callable(context.actor.key());
     callable.require(provider, &format!("{provider}/{endpoint}"))?;
     let args = tool.read_args(raw)?;
-    tool.price.price(&args)?;
+    tool.price()?.price(&args)?;
     let receipt = simulated_receipt(
         CallId(engine.environment.new_id()),
         context.actor.tenant.credits_per_dollar,
     );
-    let body = match (&tool.example, entry.provider.kind()) {
+    let body = match (&tool.definition.example, entry.provider.kind()) {
         (Some(example), _) => example.to_string().into(),
         (None, turnpike_upstream::ProviderKind::Simulated) => {
             simulated::simulate_tool(endpoint, &args)

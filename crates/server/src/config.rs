@@ -7,15 +7,14 @@ use figment::Figment;
 use figment::error::Kind;
 use figment::providers::{Env, Format, Toml};
 use serde::Deserialize;
-use serde_json::Value;
+use turnpike_app::tools::ToolDefinition;
 use turnpike_app::webhooks::WebhookSettings;
 use turnpike_core::ledger::drift::DriftThreshold;
 use turnpike_core::ledger::hold::StreamSettlement;
 use turnpike_core::money::Micros;
-use turnpike_core::pricing::EndpointPrice;
 use turnpike_core::topup::{BonusTier, FeeMode, FeeSchedule, QuoteRules};
 use turnpike_core::webhook::RetrySchedule;
-use turnpike_upstream::{HttpEndpoint, ProviderKind};
+use turnpike_upstream::ProviderKind;
 
 use crate::identity::IdentityConfig;
 use crate::payments::PaymentsConfig;
@@ -286,7 +285,7 @@ pub(crate) struct ProviderConfig {
     #[serde(default)]
     pub(crate) models: Vec<ModelConfig>,
     #[serde(default)]
-    pub(crate) endpoints: Vec<EndpointConfig>,
+    pub(crate) endpoints: Vec<ToolDefinition>,
     #[serde(default)]
     pub(crate) connect_timeout_secs: Option<u64>,
     #[serde(default)]
@@ -302,22 +301,6 @@ pub(crate) struct ProviderConfig {
 pub(crate) enum ModelConfig {
     Id(String),
     Renamed { id: String, upstream: String },
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct EndpointConfig {
-    pub(crate) name: String,
-    #[serde(default)]
-    pub(crate) title: String,
-    #[serde(default)]
-    pub(crate) summary: String,
-    pub(crate) schema: Value,
-    pub(crate) price: EndpointPrice,
-    #[serde(default)]
-    pub(crate) http: Option<HttpEndpoint>,
-    #[serde(default)]
-    pub(crate) example: Option<Value>,
 }
 
 /// A secret as it stands in the configuration; its value is read when it is needed and never printed.

@@ -11,10 +11,11 @@ use turnpike_app::audit::AuditReader;
 use turnpike_app::auth::LimitKey;
 use turnpike_app::limits::RateLimits;
 use turnpike_app::payouts::{PayoutDesk, PayoutRules};
-use turnpike_app::providers::{ModelEntry, ProviderEntry, Shelf, ToolEntry};
+use turnpike_app::providers::{ModelEntry, ProviderEntry, Shelf};
 use turnpike_app::reads::Reader;
 use turnpike_app::sessions::{SessionDesk, SessionSigner};
 use turnpike_app::tokens::{KeyVault, VaultSettings};
+use turnpike_app::tools::ToolEntry;
 use turnpike_app::topups::{TopupDesk, TopupSettings};
 use turnpike_app::webhooks::{Dispatcher, SecretBox, WebhookDesk, WebhookParts};
 use turnpike_app::{
@@ -469,15 +470,7 @@ fn provider(config: &ProviderConfig) -> Result<ProviderEntry, SetupError> {
     let mut tools = std::collections::BTreeMap::new();
     for endpoint in &config.endpoints {
         let wrong = |error: &dyn std::fmt::Display| bad(format!("endpoint {}: {error}", endpoint.name));
-        let tool = ToolEntry {
-            title: endpoint.title.clone(),
-            summary: endpoint.summary.clone(),
-            validator: jsonschema::validator_for(&endpoint.schema).map_err(|error| wrong(&error))?,
-            schema: endpoint.schema.clone(),
-            price: endpoint.price.clone().compile().map_err(|error| wrong(&error))?,
-            http: endpoint.http.clone(),
-            example: endpoint.example.clone(),
-        };
+        let tool = ToolEntry::new(endpoint.clone()).map_err(|error| wrong(&error))?;
         if tools.insert(endpoint.name.clone(), Arc::new(tool)).is_some() {
             return Err(bad(format!("endpoint {} stands twice", endpoint.name)));
         }

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use http::Method;
 use http::header::HeaderValue;
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use turnpike_core::money::{Micros, PicoUsd};
@@ -22,7 +22,7 @@ use crate::headers::{self, Accept};
 use crate::provider::BaseUrl;
 
 /// HTTP method of a tool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum ToolMethod {
     /// GET: args go into the query.
@@ -39,7 +39,7 @@ pub enum ToolMethod {
 }
 
 /// Where the args go that no path segment takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ArgsIn {
     /// Into a JSON body.
@@ -50,7 +50,7 @@ pub enum ArgsIn {
 }
 
 /// How a tool is asked for its price.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct QuoteSettings {
     /// Path that is sent the args as a JSON body by POST; same template rules.
@@ -60,7 +60,7 @@ pub struct QuoteSettings {
 }
 
 /// A tool's endpoint.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpEndpoint {
     /// Its method.

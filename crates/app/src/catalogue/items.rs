@@ -51,7 +51,7 @@ impl Shelf {
             let models = models.map(|model| item(&model.id, ItemKind::Model, &model.id, false));
             let tools = entry.tools.iter();
             let tools =
-                tools.map(|(name, tool)| item(name, ItemKind::Tool, &tool.title, tool.price.is_live()));
+                tools.map(|(name, tool)| item(name, ItemKind::Tool, &tool.definition.title, tool.is_live()));
             items.extend(models.chain(tools).map(|item| (item.slug.clone(), item)));
         }
         items

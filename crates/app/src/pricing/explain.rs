@@ -15,7 +15,8 @@ use crate::catalogue::{Callable, not_found};
 use crate::chat::ChatRequest;
 use crate::error::AppError;
 use crate::json::{depth, parse};
-use crate::providers::{FrozenPrice, Offer, ToolEntry};
+use crate::providers::{FrozenPrice, Offer};
+use crate::tools::ToolEntry;
 
 /// Longest arguments, in bytes; they stand in the address.
 const MAX_ARGS: usize = 32 * 1024;
@@ -128,18 +129,24 @@ const fn verb(method: ToolMethod) -> &'static str {
 }
 
 fn method(tool: &ToolEntry) -> &'static str {
-    verb(tool.http.as_ref().map(|http| http.method).unwrap_or_default())
+    verb(
+        tool.definition
+            .http
+            .as_ref()
+            .map(|http| http.method)
+            .unwrap_or_default(),
+    )
 }
 
 fn tool_base(tool: &ToolEntry, args: &Value) -> Result<ExplainBase<'static>, AppError> {
-    if tool.price.is_live() {
+    if tool.is_live() {
         return Ok(ExplainBase::Live);
     }
-    let base = tool.price.explain_price(args).ok_or_else(|| {
+    let base = tool.price()?.explain_price(args).ok_or_else(|| {
         let message = "the price of this call is too large";
         AppError::new(ErrorCode::ValidationError, message)
     })?;
-    Ok(if tool.price.depends_on_args() {
+    Ok(if tool.price()?.depends_on_args() {
         ExplainBase::Metered(base)
     } else {
         ExplainBase::Fixed(base)

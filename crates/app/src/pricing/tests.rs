@@ -22,8 +22,9 @@ use crate::calls::CallDesk;
 use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::environment::{AppSettings, Environment as _};
-use crate::providers::{ModelEntry, ProviderEntry, ToolEntry};
+use crate::providers::{ModelEntry, ProviderEntry};
 use crate::testing::{self, Clock};
+use crate::tools::{ToolDefinition, ToolEntry};
 
 /// A price of a tool, or of a model whose calls are bounded by their text and budget.
 #[derive(Clone, Debug)]
@@ -138,15 +139,14 @@ impl Bench {
         };
         match price {
             Price::Tool(price) => {
-                let tool = ToolEntry {
+                let definition = ToolDefinition {
                     title: "T".to_owned(),
                     summary: "T.".to_owned(),
                     schema: json!({}),
-                    validator: jsonschema::validator_for(&json!({})).unwrap(),
-                    price: price.clone().compile().unwrap(),
-                    http: None,
-                    example: None,
+                    price: Some(price.clone()),
+                    ..ToolDefinition::default()
                 };
+                let tool = ToolEntry::new(definition).unwrap();
                 entry.tools.insert("t".to_owned(), Arc::new(tool));
             }
             Price::Model(price) => {

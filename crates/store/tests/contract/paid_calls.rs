@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::actions::{answer, audit_row, charge, command, submit_all, usd};
 use crate::calls::rejection;
-use crate::world::{close, stores, Kind, NOW, World, check_books, next_id};
+use crate::world::{Kind, NOW, World, check_books, close, next_id, stores};
 
 const WALLET: Address = Address([0xab; 20]);
 const MAX: i64 = 1_000;

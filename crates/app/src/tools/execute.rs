@@ -16,8 +16,9 @@ use crate::calls::{CallDesk, Prepared, Start, key_required};
 use crate::context::CallContext;
 use crate::engine::{Admitted, Answer, Done, Engine, tell};
 use crate::error::AppError;
-use crate::providers::{ProviderEntry, ToolEntry, tool_price_json};
+use crate::providers::{ProviderEntry, tool_price_json};
 use crate::sandbox;
+use crate::tools::ToolEntry;
 
 /// A tool call that is checked and priced.
 pub(crate) struct ToolPlan {
@@ -91,7 +92,7 @@ impl CallDesk {
         context.callable(key).require(provider_id, &slug)?;
         let args = tool.read_args(raw)?;
         let markup = context.markup(key, provider_id, &slug);
-        let (base, usage) = match tool.price.price(&args)? {
+        let (base, usage) = match tool.price()?.price(&args)? {
             EndpointCost::Exact { cost, usage_units } => (
                 cost,
                 Some(Usage {
@@ -138,7 +139,7 @@ async fn live_price(
 ) -> Result<PicoUsd, AppError> {
     let quoted = entry
         .provider
-        .quote(endpoint, tool.http.as_ref(), args)
+        .quote(endpoint, tool.definition.http.as_ref(), args)
         .await
         .map_err(|error| {
             tracing::warn!(provider = entry.provider.id(), endpoint, %error, "no quote");
@@ -149,7 +150,7 @@ async fn live_price(
             .retry_after(5)
         })?;
     let base = PicoUsd::from_micros(quoted);
-    if tool.price.ceiling().is_some_and(|ceiling| base > ceiling) {
+    if tool.price()?.ceiling().is_some_and(|ceiling| base > ceiling) {
         return Err(AppError::new(
             ErrorCode::PriceUnavailable,
             "the provider's price is above what this service sells it for",
@@ -170,7 +171,7 @@ impl Engine {
         let ask = || {
             entry
                 .provider
-                .execute(&plan.endpoint, plan.tool.http.as_ref(), &plan.args)
+                .execute(&plan.endpoint, plan.tool.definition.http.as_ref(), &plan.args)
         };
         let reply = match ask().await {
             Err(error) if !error.sent() => ask().await,
