@@ -12,6 +12,7 @@ use turnpike_upstream::Verdict;
 use super::check::Refused;
 use super::offered::Acceptable;
 use super::prepare::Prepared;
+use super::settlement::OpenPayment;
 use super::{PaidCallDesk, PaidReply, PaidRequest, work};
 use crate::engine::{LiveGuard, tell};
 use crate::error::AppError;
@@ -47,11 +48,12 @@ impl PaidCallDesk {
         }
         let agreed = ledger_amount(&payment.authorization)?;
         let prepared = prepared.at_most(agreed);
-        let new = self.new_call(id, &prepared, payment, key)?;
+        let new = self.new_call(id, &prepared, &payment, key)?;
+        let payment = OpenPayment::new(payment.signed, payment.authorization);
         let desk = self.clone();
         // Whoever leaves now leaves a claim with somebody who works on it.
         let task = |answer| async move {
-            let result = desk.claim(new, prepared, &request).await;
+            let result = desk.claim(new, prepared, payment, &request).await;
             tell(answer, result);
         };
         parts.engine.detach(task).await
@@ -61,6 +63,7 @@ impl PaidCallDesk {
         &self,
         new: NewPaidCall,
         prepared: Prepared,
+        payment: OpenPayment,
         request: &PaidRequest,
     ) -> Result<PaidReply, AppError> {
         let parts = &self.parts;
@@ -70,7 +73,9 @@ impl PaidCallDesk {
         let claimed = parts.engine.submit(parts.house, claim).await;
         fail::fail_point!("paid-after-claim");
         match claimed {
-            Ok(Outcome::PaidCall { call, changed: true }) => Box::pin(self.carry_out(*call, prepared)).await,
+            Ok(Outcome::PaidCall { call, changed: true }) => {
+                Box::pin(self.carry_out(*call, prepared, payment)).await
+            }
             Ok(Outcome::PaidCall { call, changed: false }) => self.known((parts.house, *call), request).await,
             Ok(_) => Err(AppError::internal(&"a claim was answered by another outcome")),
             Err(error) => Err(AppError::from_submit(&error, CreditsPerDollar::default())),
@@ -81,14 +86,14 @@ impl PaidCallDesk {
         &self,
         id: RequestId,
         prepared: &Prepared,
-        payment: Acceptable,
+        payment: &Acceptable,
         key: String,
     ) -> Result<NewPaidCall, AppError> {
         let parts = &self.parts;
         let settings = &parts.settings;
         let signed =
             serde_json::to_string(&payment.signed.payload).map_err(|error| AppError::internal(&error))?;
-        let authorization = payment.authorization;
+        let authorization = &payment.authorization;
         let lifetime = prepared
             .work
             .longest_ms()
@@ -103,7 +108,7 @@ impl PaidCallDesk {
                 network: settings.network.clone(),
                 asset: settings.asset.clone(),
                 pay_to: settings.pay_to.clone(),
-                max: ledger_amount(&authorization)?,
+                max: ledger_amount(authorization)?,
                 simulated: settings.simulated,
                 valid_before: Timestamp::from_millis(authorization.valid_before.saturating_mul(1000)),
                 signed: Some(signed.into()),

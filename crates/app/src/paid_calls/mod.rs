@@ -195,9 +195,11 @@ impl PaidCallDesk {
     /// `RESULT_EXPIRED`, `RATE_LIMITED` when the wallet has too much open, 502 and 503.
     pub async fn call(&self, request: PaidRequest) -> Result<PaidReply, AppError> {
         let id = self.request_id(&request)?;
-        // A known request needs no price: its answer outlives prices and models.
+        // A known request needs no price (its answer outlives prices and models) and no verdict. Where a verdict costs
+        // less than looking it up, it is looked up when it cannot be carried out as a new one.
         let mut claimed = None;
-        if let Some(id) = id {
+        let look_first = request.payment.is_none() || !self.parts.facilitator.verifies_here();
+        if let Some(id) = id.filter(|_id| look_first) {
             let (known, claimed_for) = self.look_up(id, request.payment.as_ref()).await?;
             if let Some(call) = known {
                 return self.known(call, &request).await;
@@ -209,7 +211,16 @@ impl PaidCallDesk {
             &self.parts.settings.sold,
             request.operation,
             &request.raw,
-        )?;
+        );
+        let prepared = match (prepared, id) {
+            (Err(error), Some(id)) if !look_first => {
+                return match self.find(id).await? {
+                    Some(call) => self.known(call, &request).await,
+                    None => Err(error),
+                };
+            }
+            (prepared, _) => prepared?,
+        };
         let Some(offered) = &request.payment else {
             return self.unpaid(&prepared, &request, id, None);
         };

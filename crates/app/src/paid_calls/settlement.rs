@@ -26,8 +26,12 @@ const LONGEST_LATE_PAUSE_SECS: i64 = 3600;
 
 impl PaidCallDesk {
     /// Settles a finished call and writes down what became of it.
-    pub(super) async fn settle(&self, tenant: TenantId, call: PaidCall) -> Result<PaidCall, AppError> {
-        let payment = payment_of(&call)?;
+    pub(super) async fn settle(
+        &self,
+        tenant: TenantId,
+        call: PaidCall,
+        payment: OpenPayment,
+    ) -> Result<PaidCall, AppError> {
         fail::fail_point!("paid-before-settle");
         let said = self.parts.facilitator.settle(&payment.signed).await;
         fail::fail_point!("paid-after-settle");
@@ -52,7 +56,9 @@ impl PaidCallDesk {
     pub(super) async fn resolve(&self, tenant: TenantId, call: PaidCall) -> Result<PaidCall, AppError> {
         let payment = payment_of(&call)?;
         match self.fate(&call, &payment).await {
-            Some(Fate::Open) if self.now() < call.payment.valid_before => self.settle(tenant, call).await,
+            Some(Fate::Open) if self.now() < call.payment.valid_before => {
+                self.settle(tenant, call, payment).await
+            }
             fate => {
                 let progress = self.progress(&call, &payment, fate, None);
                 self.report(tenant, &call, progress).await
@@ -63,14 +69,14 @@ impl PaidCallDesk {
     async fn looked_up(
         &self,
         call: &PaidCall,
-        payment: &StoredPayment,
+        payment: &OpenPayment,
         refusal: Option<SettleResponse>,
     ) -> SettlementProgress {
         let fate = self.fate(call, payment).await;
         self.progress(call, payment, fate, refusal)
     }
 
-    async fn fate(&self, call: &PaidCall, payment: &StoredPayment) -> Option<Fate> {
+    async fn fate(&self, call: &PaidCall, payment: &OpenPayment) -> Option<Fate> {
         let asked = self
             .parts
             .facilitator
@@ -86,7 +92,7 @@ impl PaidCallDesk {
     fn progress(
         &self,
         call: &PaidCall,
-        payment: &StoredPayment,
+        payment: &OpenPayment,
         fate: Option<Fate>,
         refusal: Option<SettleResponse>,
     ) -> SettlementProgress {
@@ -219,36 +225,48 @@ pub(super) fn may_try_again(call: &PaidCall, now: Timestamp) -> bool {
 }
 
 /// Whether a settlement is of exactly what was due, and can be found again.
-fn is_what_was_due(payment: &StoredPayment, response: &SettleResponse) -> bool {
+fn is_what_was_due(payment: &OpenPayment, response: &SettleResponse) -> bool {
     let due = &payment.signed.requirements.amount;
     response.amount.as_ref().is_none_or(|amount| amount == due) && !response.transaction.is_empty()
 }
 
-/// A payment as it was stored, for what is settled.
-pub(super) struct StoredPayment {
+/// A payment that is to be settled.
+pub(super) struct OpenPayment {
     signed: SignedPayment,
     authorization: Authorization,
 }
 
-fn payment_of(call: &PaidCall) -> Result<StoredPayment, AppError> {
+impl OpenPayment {
+    pub(super) const fn new(signed: SignedPayment, authorization: Authorization) -> Self {
+        Self {
+            signed,
+            authorization,
+        }
+    }
+
+    /// The same for what `call` costs, when that is known.
+    pub(super) fn due(mut self, call: &PaidCall) -> Self {
+        if let Some(charge) = &call.charge {
+            self.signed.requirements.amount = charge.effective.get().to_string();
+        }
+        self
+    }
+}
+
+/// The payment as it was stored.
+fn payment_of(call: &PaidCall) -> Result<OpenPayment, AppError> {
     let stored = call.payment.signed.as_deref().unwrap_or_default();
     let payload: PaymentPayload = serde_json::from_str(stored).map_err(|error| AppError::internal(&error))?;
     let authorization = Authorization::read(&payload).map_err(|error| AppError::internal(&error))?;
-    let mut signed = SignedPayment {
+    let signed = SignedPayment {
         requirements: payload.accepted.clone(),
         payload,
     };
-    if let Some(charge) = &call.charge {
-        signed.requirements.amount = charge.effective.get().to_string();
-    }
-    Ok(StoredPayment {
-        signed,
-        authorization,
-    })
+    Ok(OpenPayment::new(signed, authorization).due(call))
 }
 
 /// A settlement that is done, as it is written down and as the caller gets it.
-fn done(call: &PaidCall, payment: &StoredPayment, response: SettleResponse) -> SettlementProgress {
+fn done(call: &PaidCall, payment: &OpenPayment, response: SettleResponse) -> SettlementProgress {
     let due = &payment.signed.requirements.amount;
     let amount = response.amount.as_deref().unwrap_or(due);
     let amount = amount.parse().map_or_else(

@@ -10,6 +10,7 @@ use turnpike_store::SubmitError;
 use turnpike_upstream::UpstreamError;
 
 use super::prepare::{Prepared, Work};
+use super::settlement::OpenPayment;
 use super::{PaidCallDesk, PaidReply, receipt};
 use crate::engine::{Done, upstream_failure};
 use crate::error::AppError;
@@ -22,7 +23,12 @@ pub(super) const fn call_id(id: RequestId) -> CallId {
 
 impl PaidCallDesk {
     /// Carries a claimed call out and settles it.
-    pub(super) async fn carry_out(&self, call: PaidCall, prepared: Prepared) -> Result<PaidReply, AppError> {
+    pub(super) async fn carry_out(
+        &self,
+        call: PaidCall,
+        prepared: Prepared,
+        payment: OpenPayment,
+    ) -> Result<PaidReply, AppError> {
         let done = match prepared.work {
             Work::Local(body) => Done {
                 body,
@@ -56,7 +62,8 @@ impl PaidCallDesk {
         // Stored by an earlier try, or too late: somebody else may be settling it.
         let ours = stored_now && self.now() < call.due_at;
         let call = if call.state == PaidCallState::Settling && ours {
-            self.settle(house, call).await?
+            let payment = payment.due(&call);
+            self.settle(house, call, payment).await?
         } else {
             call
         };

@@ -155,27 +155,33 @@ fn upto(payload: Members<'_>) -> Result<Authorization, Malformed> {
     })
 }
 
+/// Decimal digits whose number, and the power of ten above it, fit 64 bits.
+const LIMB_DIGITS: usize = 19;
+
 /// A decimal number, big-endian. Digits only; zeros may lead.
 fn uint256(text: &str) -> Option<[u8; 32]> {
     if text.is_empty() || text.len() > MAX_DIGITS {
         return None;
     }
-    let mut word = [0_u8; 32];
-    for digit in text.bytes() {
-        let digit = digit.checked_sub(b'0').filter(|digit| *digit <= 9)?;
-        let mut carry = u16::from(digit);
-        for byte in word.iter_mut().rev() {
-            // 255 × 10 + 9 at most, so that what is carried is a digit again.
-            let [high, low] = u16::from(*byte)
-                .saturating_mul(10)
-                .saturating_add(carry)
-                .to_be_bytes();
-            *byte = low;
-            carry = u16::from(high);
+    // Limbs, the lowest first.
+    let mut limbs = [0_u64; 4];
+    for chunk in text.as_bytes().chunks(LIMB_DIGITS) {
+        let (mut carry, mut scale) = (0_u64, 1_u64);
+        for digit in chunk {
+            let digit = digit.checked_sub(b'0').filter(|digit| *digit <= 9)?;
+            carry = carry.checked_mul(10)?.checked_add(u64::from(digit))?;
+            scale = scale.checked_mul(10)?;
+        }
+        for limb in &mut limbs {
+            (*limb, carry) = limb.carrying_mul(scale, carry);
         }
         if carry != 0 {
             return None;
         }
+    }
+    let mut word = [0; 32];
+    for (bytes, limb) in word.rchunks_exact_mut(8).zip(limbs) {
+        bytes.copy_from_slice(&limb.to_be_bytes());
     }
     Some(word)
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Frame;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use turnpike_app::{Answer, Receipt};
 
@@ -89,13 +89,15 @@ pub(crate) fn chat_response(names: &HeaderNames, answer: Answer, sees_cost: bool
     response
 }
 
-/// A tool's result in the envelope of decisions section 6; the provider's JSON stays as it came.
-pub(crate) fn tool_response(names: &HeaderNames, answer: Answer, sees_cost: bool) -> Response {
-    let (data, receipt) = match answer {
+/// A tool's answer; tools do not stream.
+fn whole(answer: Answer) -> (Bytes, Receipt) {
+    match answer {
         Answer::Json { body, receipt } | Answer::Transcript { body, receipt } => (body, receipt),
-        // Tools do not stream.
         Answer::Stream { receipt, .. } => (Bytes::from_static(b"null"), receipt),
-    };
+    }
+}
+
+fn billing(receipt: &Receipt, sees_cost: bool) -> Value {
     let mut billing = json!({
         "creditsCharged": receipt.rate.credits(receipt.charged),
         "creditsBalance": receipt.rate.credits(receipt.balance_then),
@@ -104,6 +106,35 @@ pub(crate) fn tool_response(names: &HeaderNames, answer: Answer, sees_cost: bool
     if sees_cost && let Some(members) = billing.as_object_mut() {
         members.insert("costUsd".to_owned(), json!(receipt.charged));
     }
+    billing
+}
+
+/// The same envelope for an agent, whose result may have so many bytes: of a longer one it is told where the rest is.
+pub(crate) fn tool_view(answer: Answer, sees_cost: bool, most: usize) -> Value {
+    let (data, receipt) = whole(answer);
+    let mut view = json!({
+        "success": true, "billing": billing(&receipt, sees_cost), "replayed": receipt.replayed,
+        "simulated": receipt.simulated,
+    });
+    let Some(members) = view.as_object_mut() else {
+        return view;
+    };
+    if data.len() > most {
+        members.insert("data".to_owned(), Value::Null);
+        members.insert("totalBytes".to_owned(), json!(data.len()));
+        let hint = "The result is long: read it with get_result, with this callId, a part at a time.";
+        members.insert("hint".to_owned(), json!(hint));
+    } else {
+        let data = serde_json::from_slice(&data).unwrap_or(Value::Null);
+        members.insert("data".to_owned(), data);
+    }
+    view
+}
+
+/// A tool's result in the envelope of decisions section 6; the provider's JSON stays as it came.
+pub(crate) fn tool_response(names: &HeaderNames, answer: Answer, sees_cost: bool) -> Response {
+    let (data, receipt) = whole(answer);
+    let billing = billing(&receipt, sees_cost);
     let mut body = Vec::with_capacity(data.len().saturating_add(256));
     body.extend_from_slice(b"{\"success\":true,\"data\":");
     body.extend_from_slice(&data);

@@ -200,11 +200,16 @@ pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<Arc<str>>, A
     let Some(bytes) = single(headers, &IDEMPOTENCY_KEY, code)? else {
         return Ok(None);
     };
+    checked_key(bytes).map(Some)
+}
+
+/// The key, when it is one.
+pub(crate) fn checked_key(bytes: &[u8]) -> Result<Arc<str>, ApiError> {
     let visible = bytes.iter().all(|byte| (0x21..=0x7e).contains(byte));
     match std::str::from_utf8(bytes) {
-        Ok(key) if visible && (1..=255).contains(&key.len()) => Ok(Some(key.into())),
+        Ok(key) if visible && (1..=255).contains(&key.len()) => Ok(key.into()),
         _ => Err(invalid(
-            code,
+            ErrorCode::IdempotencyKeyInvalid,
             "Idempotency-Key must be 1 to 255 visible ASCII characters",
         )),
     }

@@ -41,19 +41,25 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// Writes the body and headers of `error` into `response`, keeping the headers it has.
-///
-/// `step_up` is the challenge to who shows no fresh second factor.
-pub(crate) fn render(response: &mut Response, error: &AppError, request_id: &str, step_up: &HeaderValue) {
+/// What an error's body says, but for the request's id.
+pub(crate) fn members(error: &AppError) -> Map<String, Value> {
     let mut body = Map::new();
     body.insert("success".to_owned(), json!(false));
     body.insert("error".to_owned(), json!(error.code.label()));
     body.insert("code".to_owned(), json!(error.code));
     body.insert("message".to_owned(), json!(error.message));
-    body.insert("requestId".to_owned(), json!(request_id));
     for (name, value) in &error.members {
         body.insert(name.clone(), value.clone());
     }
+    body
+}
+
+/// Writes the body and headers of `error` into `response`, keeping the headers it has.
+///
+/// `step_up` is the challenge to who shows no fresh second factor.
+pub(crate) fn render(response: &mut Response, error: &AppError, request_id: &str, step_up: &HeaderValue) {
+    let mut body = members(error);
+    body.insert("requestId".to_owned(), json!(request_id));
     *response.body_mut() = Value::Object(body).to_string().into();
     let headers = response.headers_mut();
     headers.remove(header::CONTENT_LENGTH);

@@ -266,11 +266,15 @@ async fn balance(State(app): AppState, request: Request) -> Answered {
 }
 
 pub(super) fn shown_balance(balance: &BalanceView) -> Response {
+    no_store(&balance_members(balance))
+}
+
+pub(super) fn balance_members(balance: &BalanceView) -> Value {
     let mut body = balance.members();
     if let Some(members) = body.as_object_mut() {
         members.insert("success".to_owned(), json!(true));
     }
-    no_store(&body)
+    body
 }
 
 #[derive(Deserialize)]
@@ -440,11 +444,19 @@ async fn call_result(State(app): AppState, Segments(id): Segments<String>, reque
     if limit == 0 || limit > turnpike_app::reads::MAX_RESULT_PAGE {
         return Err(ApiError(AppError::invalid("limit", "must be 1 to 1048576 bytes")));
     }
-    let (page, total, kind) = app
-        .service
-        .reader
-        .result(&actor, call_id(&id)?, offset, limit)
-        .await?;
+    Ok(no_store(&result_view(&app, &actor, &id, offset, limit).await?))
+}
+
+/// A part of a call's stored answer, `limit` bytes from `offset` on at most.
+pub(super) async fn result_view(
+    app: &App,
+    actor: &Actor,
+    id: &str,
+    offset: usize,
+    limit: usize,
+) -> Result<Value, ApiError> {
+    let reader = &app.service.reader;
+    let (page, total, kind) = reader.result(actor, call_id(id)?, offset, limit).await?;
     let content_type = match kind {
         OutcomeKind::Transcript => "text/event-stream",
         OutcomeKind::Success | OutcomeKind::Failure => "application/json",
@@ -458,10 +470,10 @@ async fn call_result(State(app): AppState, Segments(id): Segments<String>, reque
             (base64::engine::general_purpose::STANDARD.encode(&page), "base64")
         }
     };
-    Ok(no_store(&json!({
+    Ok(json!({
         "success": true, "callId": id, "contentType": content_type, "content": content, "encoding": encoding,
         "offset": offset, "totalBytes": total, "nextOffset": (end < total).then_some(end),
-    })))
+    }))
 }
 
 /// Shows the workspace's settings.

@@ -1,10 +1,11 @@
-//! Readers beside the writer: a few read-only connections, used on blocking threads.
+//! Readers beside the writer: a few threads with a read-only connection each.
 
+use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use rusqlite::Connection;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::convert::{bind, row, store_error};
 use super::open_reader;
@@ -12,6 +13,8 @@ use crate::error::StoreError;
 use crate::sql::{Param, Row, RowSink, Statement};
 
 const READERS: usize = 4;
+/// Reads that wait for a thread or are with one; who comes then waits to be let in.
+const MAX_WAITING: usize = 1024;
 /// Rows between the reading thread and whoever consumes a snapshot.
 const SNAPSHOT_BUFFER: usize = 256;
 
@@ -27,52 +30,99 @@ pub(super) fn all_rows(connection: &Connection, sql: &str, params: &[Param]) -> 
     Ok(all)
 }
 
-#[derive(Clone)]
+/// Work of a reading thread, with its place among what waits.
+struct Job {
+    ask: Ask,
+    place: OwnedSemaphorePermit,
+}
+
+/// What a reading thread is asked for.
+enum Ask {
+    /// Every row of a query.
+    Query {
+        sql: String,
+        params: Vec<Param>,
+        answer: oneshot::Sender<Result<Vec<Row>, StoreError>>,
+    },
+    /// Something that opens a transaction of its own.
+    Work(Box<dyn FnOnce(&mut Connection) + Send>),
+}
+
+/// What waits for a reading thread.
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    closed: bool,
+}
+
+type Waiting = Arc<(Mutex<Queue>, Condvar)>;
+
+/// The reading threads. They end when this goes away.
 pub(super) struct Readers {
-    idle: Arc<Mutex<Vec<Connection>>>,
+    waiting: Waiting,
     places: Arc<Semaphore>,
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        let (queue, changed) = &*self.waiting;
+        queue.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+        changed.notify_all();
+    }
 }
 
 impl Readers {
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
-        let idle = (0..READERS)
-            .map(|_| open_reader(path))
-            .collect::<Result<Vec<_>, _>>()?;
+        let waiting = Waiting::default();
+        for _ in 0..READERS {
+            let connection = open_reader(path)?;
+            let waiting = waiting.clone();
+            std::thread::Builder::new()
+                .name("ledger-reader".to_owned())
+                .spawn(move || read(connection, &waiting))
+                .map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        }
         Ok(Self {
-            idle: Arc::new(Mutex::new(idle)),
-            places: Arc::new(Semaphore::new(READERS)),
+            waiting,
+            places: Arc::new(Semaphore::new(MAX_WAITING)),
         })
+    }
+
+    fn push(&self, job: Job) {
+        let (queue, changed) = &*self.waiting;
+        queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .jobs
+            .push_back(job);
+        changed.notify_one();
+    }
+
+    async fn ask<T>(
+        &self,
+        ask: Ask,
+        answered: oneshot::Receiver<Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let gone = |error: &dyn std::fmt::Display| StoreError::Unavailable(error.to_string());
+        let place = self.places.clone().acquire_owned().await;
+        // Held until the job is done, also when nobody waits for it any more.
+        let place = place.map_err(|error| gone(&error))?;
+        self.push(Job { ask, place });
+        answered.await.map_err(|error| gone(&error))?
     }
 
     async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let gone = |error: &dyn std::fmt::Display| StoreError::Unavailable(error.to_string());
-        let place = self
-            .places
-            .clone()
-            .acquire_owned()
-            .await
-            .map_err(|error| gone(&error))?;
-        let idle = self.idle.clone();
-        tokio::task::spawn_blocking(move || {
-            let taken = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let mut connection = taken.ok_or_else(|| StoreError::Unavailable("no reader left".to_owned()))?;
-            let result = work(&mut connection);
-            idle.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(connection);
-            drop(place);
-            result
-        })
-        .await
-        .map_err(|error| gone(&error))?
+        let (answer, answered) = oneshot::channel();
+        let work = move |connection: &mut Connection| drop(answer.send(work(connection)));
+        self.ask(Ask::Work(Box::new(work)), answered).await
     }
 
     pub(super) async fn query(&self, sql: String, params: Vec<Param>) -> Result<Vec<Row>, StoreError> {
-        self.run(move |connection| all_rows(connection, &sql, &params))
-            .await
+        let (answer, answered) = oneshot::channel();
+        self.ask(Ask::Query { sql, params, answer }, answered).await
     }
 
     pub(super) async fn snapshot(
@@ -110,5 +160,62 @@ impl Readers {
         };
         let (read, consumed) = futures_util::future::join(reading, consuming).await;
         consumed.and(read)
+    }
+}
+
+/// Takes what waits until the store goes away. A share of it at once: queries that wait together share a snapshot, and
+/// with it the pages that the last commit made everybody read anew.
+fn read(mut connection: Connection, waiting: &Waiting) {
+    let (queue, changed) = &**waiting;
+    let mut taken = VecDeque::new();
+    loop {
+        {
+            let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+            while queue.jobs.is_empty() && !queue.closed {
+                queue = changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            }
+            if queue.jobs.is_empty() {
+                return;
+            }
+            let share = queue.jobs.len().div_ceil(READERS);
+            taken.extend(queue.jobs.drain(..share));
+        }
+        let together = taken.len() > 1 && begin(&connection);
+        while let Some(Job { ask, place }) = taken.pop_front() {
+            match ask {
+                // Whoever asked may be gone.
+                Ask::Query { sql, params, answer } => drop(answer.send(all_rows(&connection, &sql, &params))),
+                Ask::Work(work) => {
+                    end(&connection);
+                    work(&mut connection);
+                }
+            }
+            drop(place);
+        }
+        if together {
+            end(&connection);
+        }
+    }
+}
+
+fn begin(connection: &Connection) -> bool {
+    let begun = connection
+        .prepare_cached("BEGIN")
+        .and_then(|mut begin| begin.execute([]));
+    // Each query then has a snapshot of its own.
+    begun
+        .inspect_err(|error| tracing::warn!(%error, "no common snapshot"))
+        .is_ok()
+}
+
+fn end(connection: &Connection) {
+    if connection.is_autocommit() {
+        return;
+    }
+    let ended = connection
+        .prepare_cached("COMMIT")
+        .and_then(|mut end| end.execute([]));
+    if let Err(error) = ended {
+        tracing::warn!(%error, "a common snapshot did not end");
     }
 }

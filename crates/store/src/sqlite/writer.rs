@@ -43,6 +43,7 @@ pub(super) fn run(
     let mut next = queue.blocking_recv();
     while let Some(job) = next.take() {
         let mut other = None;
+        let mut seen = 0;
         let mut job = Some(job);
         while let Some(taken) = job.take() {
             match taken {
@@ -54,6 +55,12 @@ pub(super) fn run(
             }
             if commands.len() < max_batch {
                 job = queue.try_recv().ok();
+                if job.is_none() && commands.len() > seen {
+                    // A commit costs the same for few and for many: whoever is about to send is let go first.
+                    seen = commands.len();
+                    std::thread::yield_now();
+                    job = queue.try_recv().ok();
+                }
             }
         }
         if !commands.is_empty() {

@@ -5,7 +5,6 @@
 //! (or 0 or 1). Signatures of contracts need a chain and are not for this module. Why by hand: `docs/adr/0011`.
 
 use std::fmt;
-
 use std::sync::LazyLock;
 
 use secp256k1::ecdsa::{RecoverableSignature, RecoveryId};
@@ -97,12 +96,26 @@ fn seconds_word(seconds: i64) -> Word {
     number_word(u64::try_from(seconds).unwrap_or_default())
 }
 
+/// The hash of a struct's type, made once.
+type TypeHash = LazyLock<Word>;
+
+static DOMAIN_TYPE: TypeHash = LazyLock::new(|| keccak(&[DOMAIN.as_bytes()]));
+static DOMAIN_WITHOUT_VERSION_TYPE: TypeHash = LazyLock::new(|| keccak(&[DOMAIN_WITHOUT_VERSION.as_bytes()]));
+static TRANSFER_TYPE: TypeHash = LazyLock::new(|| keccak(&[TRANSFER.as_bytes()]));
+static PERMIT_TYPE: TypeHash = LazyLock::new(|| keccak(&[PERMIT.as_bytes()]));
+static TOKEN_PERMISSIONS_TYPE: TypeHash = LazyLock::new(|| keccak(&[TOKEN_PERMISSIONS.as_bytes()]));
+static WITNESS_TYPE: TypeHash = LazyLock::new(|| keccak(&[WITNESS.as_bytes()]));
+/// The hash of Permit2's name.
+static PERMIT2_NAME: LazyLock<Word> = LazyLock::new(|| keccak(&[b"Permit2"]));
+
 /// `keccak256(typeHash ‖ members)`: the hash of a struct, and of a domain.
-fn hash_struct(kind: &str, members: &[Word]) -> Word {
-    let type_hash = keccak(&[kind.as_bytes()]);
-    let mut parts: Vec<&[u8]> = vec![&type_hash];
-    parts.extend(members.iter().map(Word::as_slice));
-    keccak(&parts)
+fn hash_struct(kind: &TypeHash, members: &[Word]) -> Word {
+    let mut hash = Keccak256::new();
+    hash.update(**kind);
+    for member in members {
+        hash.update(member);
+    }
+    hash.finalize().into()
 }
 
 fn digest(domain: &Word, message: &Word) -> Word {
@@ -112,7 +125,7 @@ fn digest(domain: &Word, message: &Word) -> Word {
 /// What is signed for `exact`: EIP-3009's transfer.
 fn transfer_digest(authorization: &Authorization, token: &TokenDomain) -> Word {
     let domain = hash_struct(
-        DOMAIN,
+        &DOMAIN_TYPE,
         &[
             keccak(&[token.name.as_bytes()]),
             keccak(&[token.version.as_bytes()]),
@@ -121,7 +134,7 @@ fn transfer_digest(authorization: &Authorization, token: &TokenDomain) -> Word {
         ],
     );
     let message = hash_struct(
-        TRANSFER,
+        &TRANSFER_TYPE,
         &[
             address_word(authorization.payer),
             address_word(authorization.to),
@@ -138,22 +151,18 @@ fn transfer_digest(authorization: &Authorization, token: &TokenDomain) -> Word {
 fn permit_digest(authorization: &Authorization, chain_id: u64) -> Word {
     let zero = Address([0; 20]);
     let domain = hash_struct(
-        DOMAIN_WITHOUT_VERSION,
-        &[
-            keccak(&[b"Permit2"]),
-            number_word(chain_id),
-            address_word(PERMIT2),
-        ],
+        &DOMAIN_WITHOUT_VERSION_TYPE,
+        &[*PERMIT2_NAME, number_word(chain_id), address_word(PERMIT2)],
     );
     let permitted = hash_struct(
-        TOKEN_PERMISSIONS,
+        &TOKEN_PERMISSIONS_TYPE,
         &[
             address_word(authorization.token),
             number_word(authorization.value),
         ],
     );
     let witness = hash_struct(
-        WITNESS,
+        &WITNESS_TYPE,
         &[
             address_word(authorization.to),
             address_word(authorization.facilitator.unwrap_or(zero)),
@@ -161,7 +170,7 @@ fn permit_digest(authorization: &Authorization, chain_id: u64) -> Word {
         ],
     );
     let message = hash_struct(
-        PERMIT,
+        &PERMIT_TYPE,
         &[
             permitted,
             address_word(authorization.spender.unwrap_or(zero)),

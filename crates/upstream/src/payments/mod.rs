@@ -110,4 +110,8 @@ pub trait Facilitator: Send + Sync + fmt::Debug {
     async fn fate(&self, authorization: &Authorization, since: Timestamp) -> Result<Fate, FacilitatorError>;
     /// Whether no money moves.
     fn is_simulated(&self) -> bool;
+    /// Whether a verdict costs less than looking a payment up, because nobody else is asked for it.
+    fn verifies_here(&self) -> bool {
+        false
+    }
 }

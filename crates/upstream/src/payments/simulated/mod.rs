@@ -210,4 +210,8 @@ impl Facilitator for SimulatedFacilitator {
     fn is_simulated(&self) -> bool {
         true
     }
+
+    fn verifies_here(&self) -> bool {
+        true
+    }
 }
