@@ -41,7 +41,8 @@ pub use payouts::{PayoutSums, Payouts};
 pub use people::{Attempt, BackOff, Credentials, Enrolled, People, Person};
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use records::{
-    ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, KeyFilter,
+    ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, ImportedTools,
+    KeyFilter,
     KeyPricing, LowBalanceSettings, Member, OpenCalls, PriceRow, SigningKeyRow, Tenant, TenantPricing,
     TenantSettings, TopupFilter, TopupSettings, UsageFilter, UsageGroup, UsageRow,
 };
