@@ -56,7 +56,8 @@ impl<S: Sql> Catalogue for S {
     }
 
     async fn list_imported_tools(&self) -> Result<Vec<ImportedTools>, StoreError> {
-        let sql = "SELECT provider, base_url, source, tools, imported_at FROM imported_tools ORDER BY provider";
+        let sql =
+            "SELECT provider, base_url, source, tools, imported_at FROM imported_tools ORDER BY provider";
         let tools = |row: &Row| {
             Ok(ImportedTools {
                 provider: row.text(0)?.to_owned(),
@@ -89,7 +90,10 @@ impl<S: Sql> Catalogue for S {
     }
 
     async fn remove_imported_tools(&self, provider: &str) -> Result<bool, StoreError> {
-        let remove = Statement::new("DELETE FROM imported_tools WHERE provider = $1", params![provider]);
+        let remove = Statement::new(
+            "DELETE FROM imported_tools WHERE provider = $1",
+            params![provider],
+        );
         let bump = Statement::new(
             "UPDATE revisions SET revision = revision + 1 WHERE name = 'imported_tools'",
             Vec::new(),

@@ -23,8 +23,8 @@ use crate::paid_calls::PaidCalls;
 use crate::payouts::Payouts;
 use crate::people::People;
 use crate::records::{
-    AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, ImportedTools, OpenCalls, PriceRow,
-    SigningKeyRow, Tenant, TopupFilter, UsageFilter, UsageGroup, UsageRow,
+    AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, ImportedTools,
+    OpenCalls, PriceRow, SigningKeyRow, Tenant, TopupFilter, UsageFilter, UsageGroup, UsageRow,
 };
 use crate::sessions::Sessions;
 use crate::settings::Settings;

@@ -138,10 +138,18 @@ impl ProviderSettings {
     /// How tools say who calls.
     fn credential(&self) -> Result<Option<Credential>, BuildError> {
         let named = |name: &str| {
-            let reserved = matches!(name.to_ascii_lowercase().as_str(), "host" | "content-length" | "connection");
+            let reserved = matches!(
+                name.to_ascii_lowercase().as_str(),
+                "host" | "content-length" | "connection"
+            );
             let name = HeaderName::from_bytes(name.as_bytes());
-            name.map_err(|_invalid| BuildError::AuthName)
-                .and_then(|name| if reserved { Err(BuildError::AuthName) } else { Ok(name) })
+            name.map_err(|_invalid| BuildError::AuthName).and_then(|name| {
+                if reserved {
+                    Err(BuildError::AuthName)
+                } else {
+                    Ok(name)
+                }
+            })
         };
         let (header, query) = (self.auth_header.as_deref(), self.auth_query.as_deref());
         match (&self.api_key, header, query) {
@@ -251,9 +259,11 @@ impl Provider {
                 let base = settings.base()?;
                 Adapter::OpenAi(OpenAi::new(settings.client()?, &base, auth)?)
             }
-            ProviderKind::Http => {
-                Adapter::Http(HttpTools::new(settings.client()?, settings.base()?, settings.credential()?))
-            }
+            ProviderKind::Http => Adapter::Http(HttpTools::new(
+                settings.client()?,
+                settings.base()?,
+                settings.credential()?,
+            )),
             ProviderKind::Simulated => Adapter::Simulated(Simulated::default()),
         };
         let shared = Shared {

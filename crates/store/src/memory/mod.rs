@@ -30,7 +30,9 @@ use turnpike_core::time::Timestamp;
 use crate::audit_log::AuditRecord;
 use crate::error::{StoreError, SubmitError};
 use crate::invitations::Invitation;
-use crate::records::{ApiKey, AuditRow, DriftRow, EventRow, ImportedTools, Member, PriceRow, SigningKeyRow, Tenant};
+use crate::records::{
+    ApiKey, AuditRow, DriftRow, EventRow, ImportedTools, Member, PriceRow, SigningKeyRow, Tenant,
+};
 use crate::traits::{Catalogue, Ledger, Upkeep};
 
 /// Everything in memory.

@@ -104,10 +104,18 @@ pub(crate) async fn imported_tools_are_replaced_by_who_has_read_them(world: &Wor
         tools: tools.to_owned(),
         imported_at: NOW,
     };
-    let (first, other) = (row("b", "[1]", None), row("B", "[]", Some("https://api.example.com")));
+    let (first, other) = (
+        row("b", "[1]", None),
+        row("B", "[]", Some("https://api.example.com")),
+    );
     assert!(store.put_imported_tools(&first, begin).await.unwrap());
     // Who has not seen that change changes nothing.
-    assert!(!store.put_imported_tools(&row("b", "[2]", None), begin).await.unwrap());
+    assert!(
+        !store
+            .put_imported_tools(&row("b", "[2]", None), begin)
+            .await
+            .unwrap()
+    );
     assert!(store.put_imported_tools(&other, begin + 1).await.unwrap());
     assert_eq!(store.list_imported_tools().await.unwrap(), [other.clone(), first]);
     let again = row("b", "[3]", Some("https://x.example"));

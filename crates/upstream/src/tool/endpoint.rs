@@ -223,9 +223,16 @@ pub fn is_argument_header(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     is_token(name)
         && !OURS.contains(&lower.as_str())
-        && !["proxy-", "sec-", "x-forwarded-", "x-real-", "x-original-", "x-rewrite-"]
-            .iter()
-            .any(|prefix| lower.starts_with(prefix))
+        && ![
+            "proxy-",
+            "sec-",
+            "x-forwarded-",
+            "x-real-",
+            "x-original-",
+            "x-rewrite-",
+        ]
+        .iter()
+        .any(|prefix| lower.starts_with(prefix))
         && !is_credential_name(&lower)
 }
 

@@ -76,7 +76,9 @@ impl HttpEndpoint {
                 continue;
             }
             let settings = self.args.get(arg);
-            let name = settings.and_then(|settings| settings.name.as_deref()).unwrap_or(arg);
+            let name = settings
+                .and_then(|settings| settings.name.as_deref())
+                .unwrap_or(arg);
             match settings {
                 None if in_query => parts.query.add_loosely(name, value),
                 None => drop(parts.members.insert(name.to_owned(), value.clone())),
@@ -93,7 +95,11 @@ impl HttpEndpoint {
         if path.len().saturating_add(parts.query.text.len()) > MAX_TARGET {
             return Err(fault("", "the arguments are too long for a URL"));
         }
-        let body = if has_body { self.body(args, &mut parts)? } else { None };
+        let body = if has_body {
+            self.body(args, &mut parts)?
+        } else {
+            None
+        };
         parts.finish_cookies()?;
         Ok(ToolRequest {
             method,

@@ -86,7 +86,10 @@ fn other_args_go_into_the_query() {
     let args = json!({"id": 1, "q": "a&b=c", "n": 3, "tags": ["x", "y"], "skip": null, "deep": {"k": 1}});
     let request = spec.request(&args).unwrap();
     assert_eq!((request.path.as_str(), request.body), ("/s/1", None));
-    assert_eq!(request.query, "q=a%26b%3Dc&n=3&tags=x&tags=y&deep=%7B%22k%22%3A1%7D");
+    assert_eq!(
+        request.query,
+        "q=a%26b%3Dc&n=3&tags=x&tags=y&deep=%7B%22k%22%3A1%7D"
+    );
     assert_eq!(spec.request(&json!({"id": 1})).unwrap().query, "");
     let long = json!({"id": 1, "q": "x".repeat(20_000)});
     assert!(spec.request(&long).is_err());
@@ -102,7 +105,11 @@ fn a_query_is_written_in_the_style_that_is_wanted() {
         (Comma, json!({"x": 1, "y": 2}), "q=x,1,y,2"),
         (Space, json!(["a", "b"]), "q=a%20b"),
         (Pipe, json!(["a", "b|"]), "q=a%7Cb%7C"),
-        (Deep, json!({"gt": 1, "in": [2, {"z": 3}]}), "q%5Bgt%5D=1&q%5Bin%5D%5B0%5D=2&q%5Bin%5D%5B1%5D%5Bz%5D=3"),
+        (
+            Deep,
+            json!({"gt": 1, "in": [2, {"z": 3}]}),
+            "q%5Bgt%5D=1&q%5Bin%5D%5B0%5D=2&q%5Bin%5D%5B1%5D%5Bz%5D=3",
+        ),
         (Json, json!({"a": [1]}), "q=%7B%22a%22%3A%5B1%5D%7D"),
         (Comma, json!([]), ""),
         (Deep, json!("x"), "q=x"),
@@ -110,7 +117,8 @@ fn a_query_is_written_in_the_style_that_is_wanted() {
     ] {
         let mut spec = endpoint("/s");
         spec.method = ToolMethod::Get;
-        spec.args.insert("arg".to_owned(), placed(ArgPlace::Query, "q", style));
+        spec.args
+            .insert("arg".to_owned(), placed(ArgPlace::Query, "q", style));
         let request = spec.request(&json!({"arg": value})).unwrap();
         assert_eq!(request.query, expected, "{style:?} {value}");
     }
@@ -128,12 +136,17 @@ fn arguments_go_where_their_settings_say() {
         ("title", ArgPlace::Body, "the title"),
         ("nothing", ArgPlace::Body, "nothing"),
     ] {
-        spec.args.insert(arg.to_owned(), placed(place, name, ArgStyle::Repeat));
+        spec.args
+            .insert(arg.to_owned(), placed(place, name, ArgStyle::Repeat));
     }
     assert_eq!(spec.check(), Ok(()));
-    let args = json!({"id": "a", "query_id": "b", "trace": "t 1", "theme": "d; x=y", "title": "T", "nothing": null});
+    let args =
+        json!({"id": "a", "query_id": "b", "trace": "t 1", "theme": "d; x=y", "title": "T", "nothing": null});
     let request = spec.request(&args).unwrap();
-    assert_eq!((request.path.as_str(), request.query.as_str()), ("/things/a", "id=b"));
+    assert_eq!(
+        (request.path.as_str(), request.query.as_str()),
+        ("/things/a", "id=b")
+    );
     assert_eq!(request.headers["x-trace"], "t 1");
     assert_eq!(request.headers["cookie"], "theme=d%3B%20x%3Dy");
     assert_eq!(request.headers["content-type"], "application/json");
@@ -151,8 +164,10 @@ fn arguments_go_where_their_settings_say() {
 fn a_body_is_a_whole_argument_or_its_members_or_a_form() {
     let mut spec = endpoint("/x");
     spec.args_in = ArgsIn::Query;
-    spec.args
-        .insert("body".to_owned(), placed(ArgPlace::WholeBody, "body", ArgStyle::Repeat));
+    spec.args.insert(
+        "body".to_owned(),
+        placed(ArgPlace::WholeBody, "body", ArgStyle::Repeat),
+    );
     let sent = |spec: &HttpEndpoint, args: Value| spec.request(&args).unwrap().body;
     assert_eq!(sent(&spec, json!({"body": [1, 2]})).unwrap(), "[1,2]");
     assert_eq!(sent(&spec, json!({})), None);
@@ -161,7 +176,9 @@ fn a_body_is_a_whole_argument_or_its_members_or_a_form() {
     assert_eq!(patch.headers["content-type"], "application/merge-patch+json");
     assert_eq!(patch.body.unwrap(), r#"{"a":null}"#);
     spec.encoding = BodyEncoding::Form;
-    let form = spec.request(&json!({"body": {"a": "x&y", "b": {"c": [1]}}})).unwrap();
+    let form = spec
+        .request(&json!({"body": {"a": "x&y", "b": {"c": [1]}}}))
+        .unwrap();
     assert_eq!(form.headers["content-type"], "application/x-www-form-urlencoded");
     assert_eq!(form.body.unwrap(), "a=x%26y&b%5Bc%5D%5B0%5D=1");
     assert!(spec.request(&json!({"body": 1})).is_err());

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use turnpike_upstream::{
-    ArgPlace, ArgSettings, ArgStyle, ArgsIn, BuildError, CallBounds, Guard, HttpEndpoint, Provider, ProviderKind,
-    ProviderSettings, QuoteSettings, Secret, ToolMethod, UpstreamError,
+    ArgPlace, ArgSettings, ArgStyle, ArgsIn, BuildError, CallBounds, Guard, HttpEndpoint, Provider,
+    ProviderKind, ProviderSettings, QuoteSettings, Secret, ToolMethod, UpstreamError,
 };
 
 use crate::settings;
@@ -40,7 +40,11 @@ async fn tools_are_called_over_http_and_quoted() {
     spec.method = ToolMethod::Get;
     provider.execute("notes", Some(&spec), &args, ANY).await.unwrap();
     assert_eq!(
-        provider.quote("notes", Some(&spec), &args, ANY).await.unwrap().get(),
+        provider
+            .quote("notes", Some(&spec), &args, ANY)
+            .await
+            .unwrap()
+            .get(),
         12_500
     );
     let seen = stand_in.requests();
@@ -98,13 +102,19 @@ async fn a_tool_has_its_own_time_and_size_within_the_providers() {
     settings.max_response_bytes = 64;
     let provider = Provider::new(&settings).unwrap();
     let ask = async |bounds| provider.execute("x", Some(&get("/x")), &json!({}), bounds).await;
-    assert!(matches!(ask(narrow).await, Err(UpstreamError::BadResponse { .. })));
+    assert!(matches!(
+        ask(narrow).await,
+        Err(UpstreamError::BadResponse { .. })
+    ));
     assert!(ask(wide).await.is_ok());
     let big = StandIn::answering(json_answer(&format!("[{}1]", "1,".repeat(64)))).await;
     settings.base_url = big.url();
     let provider = Provider::new(&settings).unwrap();
     let refused = provider.execute("x", Some(&get("/x")), &json!({}), wide).await;
-    assert!(matches!(refused, Err(UpstreamError::BadResponse { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(UpstreamError::BadResponse { .. })),
+        "{refused:?}"
+    );
     let slow = StandIn::dripping(
         b"HTTP/1.1 200 X\r\ncontent-type: application/json\r\ncontent-length: 40\r\n\r\n".to_vec(),
         b"\"0123456789012345678901234567890123456789\"".to_vec(),
@@ -131,11 +141,17 @@ async fn nothing_but_json_passes_and_no_header_of_the_provider_counts() {
     };
     let large = format!("x-filler: {}\r\n", "x".repeat(100 * 1024));
     for (answer, ok) in [
-        (head("set-cookie: a=b\r\nx-svc-credits-charged: 0\r\n", "{}"), true),
+        (
+            head("set-cookie: a=b\r\nx-svc-credits-charged: 0\r\n", "{}"),
+            true,
+        ),
         (head(&large, "{}"), false),
         (head("content-encoding: gzip\r\n", "{}"), false),
         (head("location: http://169.254.169.254/\r\n", "{}"), true),
-        (b"HTTP/1.1 307 X\r\nlocation: /other\r\ncontent-length: 0\r\n\r\n".to_vec(), false),
+        (
+            b"HTTP/1.1 307 X\r\nlocation: /other\r\ncontent-length: 0\r\n\r\n".to_vec(),
+            false,
+        ),
         (head("", "{\"a\":\"\\ud800\"}"), false),
         (head("", "{\"a\":1}{"), false),
     ] {
@@ -186,9 +202,20 @@ async fn a_key_goes_where_the_operator_says_and_no_argument_replaces_it() {
     let seen = stand_in.requests();
     assert_eq!(seen.len(), 2);
     let first = seen[0].to_ascii_lowercase();
-    assert!(first.contains("x-special: k y\r\n") && !first.contains("mine") && !first.contains("authorization"));
-    assert!(seen[1].starts_with("GET /x?q=1&api%20key=k%20y HTTP/1.1\r\n"), "{}", seen[1]);
-    for wrong in [key(Some("a b"), None), key(Some("a"), Some("b")), key(Some("Host"), None), key(None, Some(""))] {
+    assert!(
+        first.contains("x-special: k y\r\n") && !first.contains("mine") && !first.contains("authorization")
+    );
+    assert!(
+        seen[1].starts_with("GET /x?q=1&api%20key=k%20y HTTP/1.1\r\n"),
+        "{}",
+        seen[1]
+    );
+    for wrong in [
+        key(Some("a b"), None),
+        key(Some("a"), Some("b")),
+        key(Some("Host"), None),
+        key(None, Some("")),
+    ] {
         assert_eq!(Provider::new(&wrong).unwrap_err(), BuildError::AuthName);
     }
 }
@@ -221,5 +248,8 @@ async fn a_base_url_that_is_not_the_operators_must_be_public() {
     Provider::new(&at("https://api.example.com/v1/", Guard::Public)).unwrap();
     Provider::new(&at(&stand_in.url(), Guard::Public)).unwrap_err();
     let developing = Provider::new(&at(&stand_in.url(), Guard::PublicOrLoopback)).unwrap();
-    developing.execute("x", Some(&get("/x")), &json!({}), ANY).await.unwrap();
+    developing
+        .execute("x", Some(&get("/x")), &json!({}), ANY)
+        .await
+        .unwrap();
 }
