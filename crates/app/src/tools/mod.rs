@@ -3,5 +3,8 @@
 mod definition;
 mod execute;
 pub mod import;
+mod imports;
 
 pub use definition::{Effects, ToolDefinition, ToolEntry, is_slug};
+pub(crate) use imports::OperatorImports;
+pub use imports::ToolImport;
