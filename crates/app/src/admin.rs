@@ -24,6 +24,7 @@ use crate::payouts::OperatorPayouts;
 use crate::people::PeopleDesk;
 use crate::settings::SettingsDesk;
 use crate::tokens::KeyVault;
+use crate::tools::{OperatorImports, ToolImport};
 use crate::workspaces::{action, checked_subject, member_view};
 
 /// An operator's request.
@@ -127,6 +128,18 @@ pub enum AdminRequest {
     },
     /// Shows model prices.
     PricesShow,
+    /// Takes over the tools of an OpenAPI document.
+    ProviderImport {
+        /// What is taken over.
+        import: Box<ToolImport>,
+    },
+    /// Lists providers with imported tools.
+    ProviderList,
+    /// Forgets a provider's imported tools.
+    ProviderRemove {
+        /// Which.
+        provider: String,
+    },
     /// Compares a provider's invoice or usage export with the ledger.
     DriftImport {
         /// What it says.
@@ -293,6 +306,9 @@ impl AdminDesk {
             AdminRequest::PricesShow => {
                 Ok(json!({ "models": self.stored_catalogue().await?.iter().collect::<Vec<_>>() }))
             }
+            AdminRequest::ProviderImport { import } => self.imports().import(&import).await,
+            AdminRequest::ProviderList => self.imports().list().await,
+            AdminRequest::ProviderRemove { provider } => self.imports().remove(&provider).await,
             AdminRequest::DriftImport { costs } => {
                 checked_name("provider", &costs.provider, 100)?;
                 checked_name("source", &costs.source, 255)?;
@@ -323,6 +339,13 @@ impl AdminDesk {
 
     fn payouts(&self) -> OperatorPayouts<'_> {
         OperatorPayouts {
+            store: &*self.store,
+            environment: &*self.environment,
+        }
+    }
+
+    fn imports(&self) -> OperatorImports<'_> {
+        OperatorImports {
             store: &*self.store,
             environment: &*self.environment,
         }

@@ -35,6 +35,7 @@ mod sealing;
 pub mod sessions;
 pub mod settings;
 mod settle;
+pub mod stock;
 mod stream;
 pub mod sweeper;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What is sold: configured providers with their models and tools, and the prices in force.
 //!
-//! Providers come from the configuration and do not change while the service runs. Model prices come from
-//! the store and are read again when their revision moves; a call uses the prices it was admitted with.
+//! Providers come from the configuration, and tools from it and from imports. Imported tools and model prices
+//! come from the store and are read again when their revisions move; a call uses what it was admitted with.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -15,10 +15,11 @@ use turnpike_upstream::Provider;
 
 use crate::chat::Bounded;
 use crate::error::AppError;
+use crate::stock::{ImportRules, Stock};
 use crate::tools::ToolEntry;
 
-/// A configured provider.
-#[derive(Debug)]
+/// A provider.
+#[derive(Clone, Debug)]
 pub struct ProviderEntry {
     /// Its connection.
     pub provider: Provider,
@@ -151,38 +152,72 @@ pub struct Offer {
 
 /// Everything that is sold.
 pub struct Shelf {
-    providers: BTreeMap<String, Arc<ProviderEntry>>,
-    order: Vec<String>,
+    configured: Arc<Stock>,
+    rules: ImportRules,
+    stock: RwLock<Arc<Stock>>,
     prices: RwLock<Arc<PriceBook>>,
 }
 
 impl Shelf {
     /// A shelf of `providers`, in the order in which they are asked for a model; prices are loaded later.
     pub fn new(providers: Vec<ProviderEntry>) -> Self {
-        let order: Vec<String> = providers
-            .iter()
-            .map(|entry| entry.provider.id().to_owned())
-            .collect();
-        let providers = providers
-            .into_iter()
-            .map(|entry| (entry.provider.id().to_owned(), Arc::new(entry)))
-            .collect();
+        let configured = Arc::new(Stock::configured(providers));
         Self {
-            providers,
-            order,
+            stock: RwLock::new(configured.clone()),
+            configured,
+            rules: ImportRules::default(),
             prices: RwLock::default(),
         }
+    }
+
+    /// The same, with imported providers under `rules`.
+    #[must_use]
+    pub fn importing(self, rules: ImportRules) -> Self {
+        Self { rules, ..self }
+    }
+
+    /// What is on it now.
+    pub fn stock(&self) -> Arc<Stock> {
+        self.stock.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes whenever the tools of [`Self::stock`] do.
+    pub fn tools_revision(&self) -> i64 {
+        self.stock().revision()
     }
 
     fn book(&self) -> Arc<PriceBook> {
         self.prices.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads the prices again when their revision has moved.
+    /// Reads prices and imported tools again when their revisions have moved.
     ///
     /// # Errors
-    /// When the store cannot be read; the old prices stay in force.
+    /// When the store cannot be read; what was read before stays in force.
     pub async fn refresh(&self, store: &dyn Store) -> Result<(), AppError> {
+        self.refresh_prices(store).await?;
+        self.refresh_tools(store).await
+    }
+
+    async fn refresh_tools(&self, store: &dyn Store) -> Result<(), AppError> {
+        // Read before the tools: what changes in between is read again.
+        let revision = store.tools_revision().await?;
+        let last = self.stock();
+        if revision == last.revision() {
+            return Ok(());
+        }
+        let rows = store.list_imported_tools().await?;
+        let (configured, rules) = (self.configured.clone(), self.rules);
+        // Schemas are compiled, which takes its time with thousands of them.
+        let restock = move || Stock::restocked(&configured, &last, revision, &rows, rules);
+        let stock = tokio::task::spawn_blocking(restock)
+            .await
+            .map_err(|error| AppError::internal(&error))?;
+        *self.stock.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(stock);
+        Ok(())
+    }
+
+    async fn refresh_prices(&self, store: &dyn Store) -> Result<(), AppError> {
         let revision = store.price_revision().await?;
         if revision == self.book().revision {
             return Ok(());
@@ -221,9 +256,9 @@ impl Shelf {
         self.book().catalogue.clone()
     }
 
-    /// The configured providers, in order.
-    pub fn providers(&self) -> impl Iterator<Item = &Arc<ProviderEntry>> {
-        self.order.iter().filter_map(|id| self.providers.get(id))
+    /// The providers, in order.
+    pub fn providers(&self) -> Vec<Arc<ProviderEntry>> {
+        self.stock().providers().cloned().collect()
     }
 
     /// Finds who serves `model`: a bare id (the first provider that has it and that `require` lets pass) or
@@ -240,15 +275,16 @@ impl Shelf {
         let book = self.book();
         let mut refused = None;
         let mut unpriced = false;
+        let stock = self.stock();
         let of_provider = |entry: &Arc<ProviderEntry>| {
             let rest = model.strip_prefix(entry.provider.id())?;
             rest.strip_prefix('/')
         };
         // A provider that is named goes before another one's model of that whole name.
-        let named = self
+        let named = stock
             .providers()
             .filter_map(|entry| Some((entry, of_provider(entry)?)));
-        let bare = self.providers().map(|entry| (entry, model));
+        let bare = stock.providers().map(|entry| (entry, model));
         for (entry, id) in named.chain(bare) {
             let Some(found) = entry.models.iter().find(|known| known.id == id) else {
                 continue;
@@ -293,7 +329,8 @@ impl Shelf {
     /// `ENDPOINT_NOT_FOUND`, `PRICE_UNAVAILABLE`.
     pub(crate) fn model_of(&self, provider: &str, id: &str) -> Result<Offer, AppError> {
         let not_found = || AppError::new(ErrorCode::EndpointNotFound, "there is no such provider or model");
-        let entry = self.providers.get(provider).ok_or_else(not_found)?;
+        let stock = self.stock();
+        let entry = stock.provider(provider).ok_or_else(not_found)?;
         let model = entry.models.iter().find(|model| model.id == id);
         let model = model.ok_or_else(not_found)?;
         let key = (entry.prices_from.clone(), model.upstream.clone());
@@ -343,7 +380,8 @@ impl Shelf {
                 "there is no such provider or endpoint",
             )
         };
-        let entry = self.providers.get(provider).ok_or_else(not_found)?;
+        let stock = self.stock();
+        let entry = stock.provider(provider).ok_or_else(not_found)?;
         let tool = entry.tools.get(endpoint).ok_or_else(not_found)?;
         Ok((entry.clone(), tool.clone()))
     }

@@ -68,6 +68,9 @@ pub(crate) enum CommandLine {
     /// Model prices.
     #[command(subcommand)]
     Prices(PricesCommand),
+    /// Providers, and tools out of their OpenAPI documents.
+    #[command(subcommand)]
+    Providers(ProvidersCommand),
     /// What providers say their days cost, against what was metered.
     #[command(subcommand)]
     Drift(DriftCommand),
@@ -271,6 +274,46 @@ pub(crate) enum PayoutCommand {
         #[arg(long)]
         reason: String,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProvidersCommand {
+    /// Take over the operations of an OpenAPI 3 document as tools; again = an update. Works while the service runs.
+    Import(ImportArgs),
+    /// List configured and imported providers.
+    List,
+    /// Forget a provider's imported tools.
+    Remove {
+        /// Which.
+        id: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// The document, JSON or YAML.
+    pub(crate) file: PathBuf,
+    /// The provider: one of [[providers]] of kind http, or a new one with --base-url.
+    #[arg(long)]
+    pub(crate) id: String,
+    /// Where a provider is that is not configured. What the document says of servers is only shown.
+    #[arg(long, value_name = "URL")]
+    pub(crate) base_url: Option<String>,
+    /// Price of a call of every tool without a price of its own, in dollars.
+    #[arg(long, value_name = "USD")]
+    pub(crate) price_usd: Option<String>,
+    /// TOML file of prices: "tool or pattern*" = { kind = "fixed", usd = "0.001" }
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prices: Option<PathBuf>,
+    /// Only tools whose name, or one of whose tags, is this, or matches it with *; may be repeated.
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) only: Vec<String>,
+    /// Deprecated operations, too.
+    #[arg(long)]
+    pub(crate) deprecated: bool,
+    /// Only say what would change.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -7,7 +7,8 @@ use figment::Figment;
 use figment::error::Kind;
 use figment::providers::{Env, Format, Toml};
 use serde::Deserialize;
-use turnpike_app::tools::ToolDefinition;
+use turnpike_app::stock::ImportRules;
+use turnpike_app::tools::{ToolDefinition, is_slug};
 use turnpike_app::webhooks::WebhookSettings;
 use turnpike_core::ledger::drift::DriftThreshold;
 use turnpike_core::ledger::hold::StreamSettlement;
@@ -36,6 +37,7 @@ pub(crate) struct Config {
     pub(crate) processor: ProcessorConfig,
     pub(crate) payments: PaymentsConfig,
     pub(crate) webhooks: WebhooksConfig,
+    pub(crate) imports: ImportsConfig,
     pub(crate) drift: DriftConfig,
     pub(crate) limits: LimitsConfig,
     pub(crate) telemetry: TelemetryConfig,
@@ -226,6 +228,22 @@ impl WebhooksConfig {
     }
 }
 
+/// Providers whose tools are imported and that are not configured.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ImportsConfig {
+    allow_loopback: bool,
+}
+
+impl ImportsConfig {
+    /// As the shelf wants them.
+    pub(crate) const fn rules(&self) -> ImportRules {
+        ImportRules {
+            allow_loopback: self.allow_loopback,
+        }
+    }
+}
+
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DriftConfig {
@@ -280,6 +298,10 @@ pub(crate) struct ProviderConfig {
     pub(crate) base_url: String,
     #[serde(default)]
     pub(crate) api_key: Option<SecretSource>,
+    #[serde(default)]
+    pub(crate) auth_header: Option<String>,
+    #[serde(default)]
+    pub(crate) auth_query: Option<String>,
     #[serde(default)]
     pub(crate) prices_from: Option<String>,
     #[serde(default)]
@@ -424,6 +446,13 @@ impl Config {
             if !seen.insert(&provider.id) {
                 return Err(ConfigError(format!("provider {} stands twice", provider.id)));
             }
+            let named = provider.auth_header.is_some() || provider.auth_query.is_some();
+            if named && provider.kind != ProviderKind::Http {
+                return Err(ConfigError(format!(
+                    "provider {}: auth_header and auth_query are for kind = \"http\"",
+                    provider.id
+                )));
+            }
             if let Some(endpoint) = provider
                 .endpoints
                 .iter()
@@ -437,14 +466,6 @@ impl Config {
         }
         Ok(())
     }
-}
-
-/// Whether `text` can be one part of a tool's slug.
-fn is_slug(text: &str) -> bool {
-    text.bytes().next().is_some_and(|byte| byte != b'-')
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
 impl ProviderConfig {

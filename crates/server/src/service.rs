@@ -120,7 +120,7 @@ impl Service {
             reads_per_minute: config.limits.reads_per_minute,
             mutations_per_minute: config.limits.mutations_per_minute,
         };
-        let shelf = Arc::new(Shelf::new(providers(&config)?));
+        let shelf = Arc::new(Shelf::new(providers(&config)?).importing(config.imports.rules()));
         seed_prices(&*store, &*environment).await?;
         shelf.refresh(&*store).await?;
         let limits = RateLimits::new(
@@ -461,6 +461,8 @@ fn provider(config: &ProviderConfig) -> Result<ProviderEntry, SetupError> {
         kind: config.kind,
         base_url: config.base_url.clone(),
         api_key,
+        auth_header: config.auth_header.clone(),
+        auth_query: config.auth_query.clone(),
         connect_timeout: ProviderConfig::timeout(config.connect_timeout_secs, defaults.connect_timeout),
         header_timeout: ProviderConfig::timeout(config.header_timeout_secs, defaults.header_timeout),
         idle_timeout: ProviderConfig::timeout(config.idle_timeout_secs, defaults.idle_timeout),

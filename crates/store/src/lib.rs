@@ -41,9 +41,9 @@ pub use payouts::{PayoutSums, Payouts};
 pub use people::{Attempt, BackOff, Credentials, Enrolled, People, Person};
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use records::{
-    ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, KeyFilter,
-    KeyPricing, LowBalanceSettings, Member, OpenCalls, PriceRow, SigningKeyRow, Tenant, TenantPricing,
-    TenantSettings, TopupFilter, TopupSettings, UsageFilter, UsageGroup, UsageRow,
+    ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, ImportedTools,
+    KeyFilter, KeyPricing, LowBalanceSettings, Member, OpenCalls, PriceRow, SigningKeyRow, Tenant,
+    TenantPricing, TenantSettings, TopupFilter, TopupSettings, UsageFilter, UsageGroup, UsageRow,
 };
 pub use sessions::{EndedSession, Sessions, StepUpToken};
 pub use settings::{Settings, StoredSettings};

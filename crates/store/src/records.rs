@@ -291,6 +291,21 @@ pub struct PriceRow {
     pub document: String,
 }
 
+/// A provider's imported tools, as documents of the app's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImportedTools {
+    /// Provider id.
+    pub provider: String,
+    /// Where its requests go; `None` = where the configuration says.
+    pub base_url: Option<String>,
+    /// What they were imported from: a JSON object.
+    pub source: String,
+    /// The tools: a JSON list.
+    pub tools: String,
+    /// When.
+    pub imported_at: Timestamp,
+}
+
 /// An event with its position, for lists and exports.
 #[derive(Clone, Debug)]
 pub struct EventRow {

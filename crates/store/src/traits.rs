@@ -23,8 +23,8 @@ use crate::paid_calls::PaidCalls;
 use crate::payouts::Payouts;
 use crate::people::People;
 use crate::records::{
-    AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, OpenCalls, PriceRow,
-    SigningKeyRow, Tenant, TopupFilter, UsageFilter, UsageGroup, UsageRow,
+    AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, ImportedTools,
+    OpenCalls, PriceRow, SigningKeyRow, Tenant, TopupFilter, UsageFilter, UsageGroup, UsageRow,
 };
 use crate::sessions::Sessions;
 use crate::settings::Settings;
@@ -313,7 +313,7 @@ pub trait Drifts: Send + Sync {
     async fn mark_drift_import(&self, import: &DriftImport, at: Timestamp) -> Result<bool, StoreError>;
 }
 
-/// Prices of models, shared by all workspaces.
+/// Prices of models and imported tools, shared by all workspaces.
 #[async_trait]
 pub trait Catalogue: Send + Sync {
     /// A number that grows with every change.
@@ -322,6 +322,14 @@ pub trait Catalogue: Send + Sync {
     async fn list_prices(&self) -> Result<Vec<PriceRow>, StoreError>;
     /// Adds or replaces prices, all or none.
     async fn put_prices(&self, prices: &[PriceRow], at: Timestamp) -> Result<(), StoreError>;
+    /// A number that grows whenever imported tools change.
+    async fn tools_revision(&self) -> Result<i64, StoreError>;
+    /// Every provider's imported tools, by provider.
+    async fn list_imported_tools(&self) -> Result<Vec<ImportedTools>, StoreError>;
+    /// Adds or replaces a provider's imported tools; `false` = something has changed since revision `read`.
+    async fn put_imported_tools(&self, tools: &ImportedTools, read: i64) -> Result<bool, StoreError>;
+    /// Forgets a provider's imported tools; `false` = it has none.
+    async fn remove_imported_tools(&self, provider: &str) -> Result<bool, StoreError>;
 }
 
 /// The store as a machine.

@@ -24,6 +24,7 @@ use crate::guard::{self, Guard, Refused};
 use crate::headers;
 use crate::provider::BuildError;
 use crate::resolve::{Resolver, SystemResolver};
+use crate::tool::CallBounds;
 
 /// Largest response head; the connection's read buffer is bounded by it, too.
 pub const MAX_HEAD_BYTES: usize = 64 * 1024;
@@ -100,6 +101,19 @@ impl Client {
     /// The bounds of this client.
     pub fn settings(&self) -> &ClientSettings {
         &self.settings
+    }
+
+    /// The same connections within narrower bounds.
+    pub(crate) fn bounded(&self, bounds: CallBounds) -> Self {
+        let mut client = self.clone();
+        let settings = &mut client.settings;
+        if let Some(timeout) = bounds.timeout {
+            settings.total_timeout = settings.total_timeout.min(timeout);
+        }
+        if let Some(bytes) = bounds.max_answer_bytes {
+            settings.max_response_bytes = settings.max_response_bytes.min(bytes);
+        }
+        client
     }
 
     /// When a call that begins now must be over.

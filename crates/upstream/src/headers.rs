@@ -37,6 +37,13 @@ pub(crate) fn bearer(secret: &Secret) -> Result<HeaderValue, BuildError> {
     Ok(value)
 }
 
+/// A secret as the value of a header of its own, marked sensitive.
+pub(crate) fn plain(secret: &Secret) -> Result<HeaderValue, BuildError> {
+    let mut value = HeaderValue::from_str(secret.expose()).map_err(|_invalid| BuildError::ApiKey)?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
 /// All headers of a request except `host` and `content-length`, which the connection adds.
 pub(crate) fn request_headers(accept: Accept, with_body: bool, auth: Option<&HeaderValue>) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(8);

@@ -38,7 +38,10 @@ pub use processor::{BuiltinProcessor, Processor, ProcessorError, StripeProcessor
 pub use provider::{BuildError, Provider, ProviderKind, ProviderSettings};
 pub use resolve::{BoundedResolver, Resolver, SystemResolver};
 pub use secret::Secret;
-pub use tool::{ArgsIn, HttpEndpoint, QuoteSettings, ToolMethod, ToolReply};
+pub use tool::{
+    ArgFault, ArgPlace, ArgSettings, ArgStyle, ArgsIn, BodyEncoding, CallBounds, HttpEndpoint, QuoteSettings,
+    ToolMethod, ToolReply, ToolRequest,
+};
 pub use webhook::{
     Attempt, AttemptOutcome, Destination, DestinationError, WebhookRequest, WebhookSecret, WebhookSender,
     WebhookSettings,

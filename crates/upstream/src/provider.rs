@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Uri;
+use http::header::{AUTHORIZATION, HeaderName};
 use http::uri::{Authority, Scheme};
 use serde_json::Value;
 use turnpike_core::money::Micros;
@@ -22,7 +23,8 @@ use crate::openai::stream::EventStream;
 use crate::openai::{ChatApi, Completion, OpenAi};
 use crate::secret::Secret;
 use crate::simulated::Simulated;
-use crate::tool::{HttpEndpoint, HttpTools, ToolReply};
+use crate::tool::{CallBounds, Credential, HttpEndpoint, HttpTools, ToolReply, percent_encode};
+use crate::webhook::{Destination, DestinationError};
 
 /// Why a provider could not be built from its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +35,12 @@ pub enum BuildError {
     /// The key cannot stand in a header.
     #[error("api_key has characters that cannot stand in a header")]
     ApiKey,
+    /// No name of a header or of a member of a query, or both are named.
+    #[error("auth_header or auth_query, not both, must be a usable name")]
+    AuthName,
+    /// The base URL is not one that whoever gave it may name.
+    #[error("base_url: {0}")]
+    Destination(#[from] DestinationError),
     /// The system's root certificates could not be read.
     #[error("no root certificates found: install the system's CA certificates")]
     TrustStore,
@@ -60,8 +68,14 @@ pub struct ProviderSettings {
     pub kind: ProviderKind,
     /// Where it is; unused when simulated.
     pub base_url: String,
-    /// Its key, sent as a bearer token.
+    /// Its key, sent as a bearer token where nothing else is said.
     pub api_key: Option<Secret>,
+    /// The header that the key is sent in as it is. For tools.
+    pub auth_header: Option<String>,
+    /// The member of the query that the key is sent in. For tools.
+    pub auth_query: Option<String>,
+    /// Who chose the base URL.
+    pub guard: Guard,
     /// See [`ClientSettings`].
     pub connect_timeout: Duration,
     /// See [`ClientSettings`].
@@ -84,6 +98,9 @@ impl Default for ProviderSettings {
             kind: ProviderKind::default(),
             base_url: String::new(),
             api_key: None,
+            auth_header: None,
+            auth_query: None,
+            guard: client.guard,
             connect_timeout: client.connect_timeout,
             header_timeout: client.header_timeout,
             idle_timeout: client.idle_timeout,
@@ -97,7 +114,7 @@ impl Default for ProviderSettings {
 impl ProviderSettings {
     fn client(&self) -> Result<Client, BuildError> {
         Client::new(ClientSettings {
-            guard: Guard::Operator,
+            guard: self.guard,
             connect_timeout: self.connect_timeout,
             header_timeout: self.header_timeout,
             idle_timeout: self.idle_timeout,
@@ -106,6 +123,51 @@ impl ProviderSettings {
             max_response_bytes: self.max_response_bytes,
             ..ClientSettings::default()
         })
+    }
+
+    /// The base URL; one that a user gave is checked as webhook endpoints are.
+    fn base(&self) -> Result<BaseUrl, BuildError> {
+        let allow_loopback = match self.guard {
+            Guard::Operator => return BaseUrl::parse(&self.base_url),
+            Guard::Public => false,
+            Guard::PublicOrLoopback => true,
+        };
+        BaseUrl::parse(Destination::parse(&self.base_url, allow_loopback)?.as_str())
+    }
+
+    /// How tools say who calls.
+    fn credential(&self) -> Result<Option<Credential>, BuildError> {
+        let named = |name: &str| {
+            let reserved = matches!(
+                name.to_ascii_lowercase().as_str(),
+                "host" | "content-length" | "connection"
+            );
+            let name = HeaderName::from_bytes(name.as_bytes());
+            name.map_err(|_invalid| BuildError::AuthName).and_then(|name| {
+                if reserved {
+                    Err(BuildError::AuthName)
+                } else {
+                    Ok(name)
+                }
+            })
+        };
+        let (header, query) = (self.auth_header.as_deref(), self.auth_query.as_deref());
+        match (&self.api_key, header, query) {
+            (_, Some(_), Some(_)) | (_, _, Some("")) => Err(BuildError::AuthName),
+            (None, Some(header), None) => named(header).map(|_usable| None),
+            (None, None, _) => Ok(None),
+            (Some(key), None, None) => Ok(Some(Credential::Header(AUTHORIZATION, headers::bearer(key)?))),
+            (Some(key), Some(header), None) => {
+                Ok(Some(Credential::Header(named(header)?, headers::plain(key)?)))
+            }
+            (Some(key), None, Some(query)) => {
+                let (mut name, mut value) = (String::new(), String::new());
+                percent_encode(&mut name, query);
+                name.push('=');
+                percent_encode(&mut value, key.expose());
+                Ok(Some(Credential::Query(name, Secret::from(value))))
+            }
+        }
     }
 }
 
@@ -191,16 +253,17 @@ impl Provider {
     /// # Errors
     /// [`BuildError`] for settings that cannot work.
     pub fn new(settings: &ProviderSettings) -> Result<Self, BuildError> {
-        let auth = settings.api_key.as_ref().map(headers::bearer).transpose()?;
         let adapter = match settings.kind {
             ProviderKind::OpenAi => {
-                let base = BaseUrl::parse(&settings.base_url)?;
+                let auth = settings.api_key.as_ref().map(headers::bearer).transpose()?;
+                let base = settings.base()?;
                 Adapter::OpenAi(OpenAi::new(settings.client()?, &base, auth)?)
             }
-            ProviderKind::Http => {
-                let base = BaseUrl::parse(&settings.base_url)?;
-                Adapter::Http(HttpTools::new(settings.client()?, base, auth))
-            }
+            ProviderKind::Http => Adapter::Http(HttpTools::new(
+                settings.client()?,
+                settings.base()?,
+                settings.credential()?,
+            )),
             ProviderKind::Simulated => Adapter::Simulated(Simulated::default()),
         };
         let shared = Shared {
@@ -262,17 +325,18 @@ impl Provider {
         }
     }
 
-    /// Runs a tool. `endpoint` names a simulated one, `spec` describes one over HTTP.
+    /// Runs a tool. `endpoint` names a simulated one, `spec` describes one over HTTP, which keeps within `bounds`.
     pub async fn execute(
         &self,
         endpoint: &str,
         spec: Option<&HttpEndpoint>,
         args: &Value,
+        bounds: CallBounds,
     ) -> Result<ToolReply, UpstreamError> {
         self.count();
         match (&self.shared.adapter, spec) {
             (Adapter::Simulated(provider), _) => provider.execute(endpoint, args).await,
-            (Adapter::Http(provider), Some(spec)) => provider.execute(spec, args).await,
+            (Adapter::Http(provider), Some(spec)) => provider.execute(spec, args, bounds).await,
             (Adapter::Http(_), None) | (Adapter::OpenAi(_), _) => Err(NO_TOOLS),
         }
     }
@@ -283,10 +347,11 @@ impl Provider {
         endpoint: &str,
         spec: Option<&HttpEndpoint>,
         args: &Value,
+        bounds: CallBounds,
     ) -> Result<Micros, UpstreamError> {
         match (&self.shared.adapter, spec) {
             (Adapter::Simulated(provider), _) => provider.quote(endpoint, args),
-            (Adapter::Http(provider), Some(spec)) => provider.quote(spec, args).await,
+            (Adapter::Http(provider), Some(spec)) => provider.quote(spec, args, bounds).await,
             (Adapter::Http(_), None) | (Adapter::OpenAi(_), _) => Err(NO_TOOLS),
         }
     }

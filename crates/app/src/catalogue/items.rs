@@ -1,4 +1,4 @@
-//! Everything that is configured, tools and models alike, by slug.
+//! Everything that is sold, tools and models alike, by slug.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ impl Shelf {
     /// Everything, by slug. Where a provider has a tool and a model of one name, the tool stands for both.
     pub(crate) fn items(&self) -> BTreeMap<String, Item> {
         let mut items = BTreeMap::new();
-        for entry in self.providers() {
+        for entry in self.stock().providers() {
             let provider = entry.provider.id();
             let item = |endpoint: &str, kind, name: &str, dynamic| Item {
                 slug: format!("{provider}/{endpoint}"),
@@ -59,13 +59,13 @@ impl Shelf {
 
     /// Whether a provider is configured.
     pub(crate) fn has_provider(&self, provider: &str) -> bool {
-        self.providers().any(|entry| entry.provider.id() == provider)
+        self.stock().provider(provider).is_some()
     }
 
     /// Whether `endpoint`, a tool or a model, is configured at `provider`.
     pub(crate) fn has_endpoint(&self, provider: &str, endpoint: &str) -> bool {
-        let mut entries = self.providers().filter(|entry| entry.provider.id() == provider);
-        entries.any(|entry| {
+        let stock = self.stock();
+        stock.provider(provider).is_some_and(|entry| {
             entry.tools.contains_key(endpoint) || entry.models.iter().any(|model| model.id == endpoint)
         })
     }

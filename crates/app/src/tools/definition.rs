@@ -1,11 +1,13 @@
 //! What a tool is: its arguments, its price, how it is called, and what people and agents read of it.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::pricing::{CompiledEndpointPrice, EndpointPrice};
-use turnpike_upstream::HttpEndpoint;
+use turnpike_upstream::{CallBounds, HttpEndpoint};
 
 use crate::error::AppError;
 use crate::json::parse_object;
@@ -84,12 +86,23 @@ pub struct ToolEntry {
     price: Option<CompiledEndpointPrice>,
 }
 
+/// Whether `text` can be one part of a tool's slug.
+pub fn is_slug(text: &str) -> bool {
+    text.bytes().next().is_some_and(|byte| byte != b'-')
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}
+
 impl ToolEntry {
     /// Compiles the schema and the price.
     ///
     /// # Errors
     /// What is wrong with them, for the operator.
     pub fn new(definition: ToolDefinition) -> Result<Self, String> {
+        if let Some(http) = &definition.http {
+            http.check()?;
+        }
         let validator = jsonschema::validator_for(&definition.schema).map_err(|error| error.to_string())?;
         let price = definition.price.clone().map(EndpointPrice::compile).transpose();
         let price = price.map_err(|error| error.to_string())?;
@@ -111,6 +124,15 @@ impl ToolEntry {
         let message = "this tool has no price, so it cannot be called";
         let refused = || AppError::new(ErrorCode::PriceUnavailable, message);
         self.price.as_ref().ok_or_else(refused)
+    }
+
+    /// What a call may take of its provider's time and size of answers.
+    pub fn bounds(&self) -> CallBounds {
+        let bytes = self.definition.max_answer_bytes;
+        CallBounds {
+            timeout: self.definition.timeout_secs.map(Duration::from_secs),
+            max_answer_bytes: bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+        }
     }
 
     /// Whether the provider quotes each call.
@@ -140,7 +162,12 @@ impl ToolEntry {
             details.push(json!({ "path": path, "message": error.masked().to_string() }));
         }
         if details.is_empty() {
-            return Ok(args);
+            // What fits the schema need not fit a path or a header.
+            let request = self.definition.http.as_ref().map(|http| http.request(&args));
+            return match request {
+                Some(Err(fault)) => Err(AppError::invalid(&format!("/{}", fault.arg), fault.reason)),
+                Some(Ok(_)) | None => Ok(args),
+            };
         }
         Err(AppError::new(
             ErrorCode::ValidationError,

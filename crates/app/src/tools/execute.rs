@@ -112,7 +112,11 @@ impl CallDesk {
             price: tool_price_json(base, &markup).into(),
         };
         let charge = charge(base, &markup)?;
-        let longest_ms = entry.total_timeout_ms;
+        let own = tool
+            .bounds()
+            .timeout
+            .and_then(|own| i64::try_from(own.as_millis()).ok());
+        let longest_ms = own.map_or(entry.total_timeout_ms, |own| own.min(entry.total_timeout_ms));
         let plan = ToolPlan {
             endpoint: endpoint.to_owned(),
             tool,
@@ -139,7 +143,7 @@ async fn live_price(
 ) -> Result<PicoUsd, AppError> {
     let quoted = entry
         .provider
-        .quote(endpoint, tool.definition.http.as_ref(), args)
+        .quote(endpoint, tool.definition.http.as_ref(), args, tool.bounds())
         .await
         .map_err(|error| {
             tracing::warn!(provider = entry.provider.id(), endpoint, %error, "no quote");
@@ -169,9 +173,10 @@ impl Engine {
     ) -> Result<Answer, AppError> {
         self.mark_dispatched(admitted).await?;
         let ask = || {
+            let http = plan.tool.definition.http.as_ref();
             entry
                 .provider
-                .execute(&plan.endpoint, plan.tool.definition.http.as_ref(), &plan.args)
+                .execute(&plan.endpoint, http, &plan.args, plan.tool.bounds())
         };
         let reply = match ask().await {
             Err(error) if !error.sent() => ask().await,

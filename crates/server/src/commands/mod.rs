@@ -5,6 +5,7 @@ mod drift;
 mod export;
 mod listen;
 mod prices;
+mod providers;
 mod show;
 
 use std::io::Write as _;
@@ -123,6 +124,7 @@ async fn dispatch(global: &Global, command: CommandLine) -> Result<ExitCode, Set
         CommandLine::Listen(args) => listen::listen(global, &args).await,
         CommandLine::Export(args) => export::export(global, &args).await,
         CommandLine::Prices(command) => prices::run(global, command).await,
+        CommandLine::Providers(command) => providers::run(global, command).await,
         CommandLine::Drift(command) => drift::run(global, command).await,
         CommandLine::Tenant(command) => administer(global, tenant_request(command)).await,
         CommandLine::Member(command) => administer(global, member_request(command)).await,

@@ -30,7 +30,9 @@ use turnpike_core::time::Timestamp;
 use crate::audit_log::AuditRecord;
 use crate::error::{StoreError, SubmitError};
 use crate::invitations::Invitation;
-use crate::records::{ApiKey, AuditRow, DriftRow, EventRow, Member, PriceRow, SigningKeyRow, Tenant};
+use crate::records::{
+    ApiKey, AuditRow, DriftRow, EventRow, ImportedTools, Member, PriceRow, SigningKeyRow, Tenant,
+};
 use crate::traits::{Catalogue, Ledger, Upkeep};
 
 /// Everything in memory.
@@ -51,6 +53,8 @@ struct State {
     replaced_keys: BTreeSet<KeyId>,
     prices: BTreeMap<(String, String), PriceRow>,
     price_changes: i64,
+    imported_tools: BTreeMap<String, ImportedTools>,
+    tools_changes: i64,
     audit_log: Vec<(TenantId, AuditRecord)>,
     processor_refs: BTreeMap<String, (TenantId, TopupId)>,
     signing_keys: Vec<SigningKeyRow>,
@@ -233,6 +237,33 @@ impl Catalogue for MemoryStore {
                 .insert((price.provider.clone(), price.model.clone()), price.clone());
         }
         Ok(())
+    }
+
+    async fn tools_revision(&self) -> Result<i64, StoreError> {
+        Ok(self.state().tools_changes.saturating_add(1))
+    }
+
+    async fn list_imported_tools(&self) -> Result<Vec<ImportedTools>, StoreError> {
+        Ok(self.state().imported_tools.values().cloned().collect())
+    }
+
+    async fn put_imported_tools(&self, tools: &ImportedTools, read: i64) -> Result<bool, StoreError> {
+        let mut state = self.state();
+        if state.tools_changes.saturating_add(1) != read {
+            return Ok(false);
+        }
+        state.tools_changes = read;
+        state.imported_tools.insert(tools.provider.clone(), tools.clone());
+        Ok(true)
+    }
+
+    async fn remove_imported_tools(&self, provider: &str) -> Result<bool, StoreError> {
+        let mut state = self.state();
+        let removed = state.imported_tools.remove(provider).is_some();
+        if removed {
+            state.tools_changes = state.tools_changes.saturating_add(1);
+        }
+        Ok(removed)
     }
 }
 

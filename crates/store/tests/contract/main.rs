@@ -111,7 +111,8 @@ contract! {
         text:
             external_ids_are_case_sensitive,
             hostile_text_is_data,
-            prices_have_a_revision;
+            prices_have_a_revision,
+            imported_tools_are_replaced_by_who_has_read_them;
         reads:
             usage_is_grouped_and_filtered,
             transfers_are_paged_newest_first,

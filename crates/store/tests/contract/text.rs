@@ -1,8 +1,8 @@
-//! Text and documents as data: names, ids, prices.
+//! Text and documents as data: names, ids, prices, imported tools.
 
 use turnpike_core::access::Role;
 use turnpike_core::ledger::{Action, Payer};
-use turnpike_store::PriceRow;
+use turnpike_store::{ImportedTools, PriceRow};
 
 use crate::actions::{audit_row, claim, external, grant, joins, new_hold, usd, user};
 use crate::directory::tenant;
@@ -92,4 +92,37 @@ pub(crate) async fn prices_have_a_revision(world: &World) {
         world.store.list_prices().await.unwrap(),
         [price("a", "{\"v\":1}"), price("b", "{\"v\":2}")]
     );
+}
+
+pub(crate) async fn imported_tools_are_replaced_by_who_has_read_them(world: &World) {
+    let store = &world.store;
+    let begin = store.tools_revision().await.unwrap();
+    let row = |provider: &str, tools: &str, base_url: Option<&str>| ImportedTools {
+        provider: provider.to_owned(),
+        base_url: base_url.map(str::to_owned),
+        source: "{\"title\":\"O'Reilly \u{1f4b8}\"}".to_owned(),
+        tools: tools.to_owned(),
+        imported_at: NOW,
+    };
+    let (first, other) = (
+        row("b", "[1]", None),
+        row("B", "[]", Some("https://api.example.com")),
+    );
+    assert!(store.put_imported_tools(&first, begin).await.unwrap());
+    // Who has not seen that change changes nothing.
+    assert!(
+        !store
+            .put_imported_tools(&row("b", "[2]", None), begin)
+            .await
+            .unwrap()
+    );
+    assert!(store.put_imported_tools(&other, begin + 1).await.unwrap());
+    assert_eq!(store.list_imported_tools().await.unwrap(), [other.clone(), first]);
+    let again = row("b", "[3]", Some("https://x.example"));
+    assert!(store.put_imported_tools(&again, begin + 2).await.unwrap());
+    assert_eq!(store.list_imported_tools().await.unwrap(), [other.clone(), again]);
+    assert!(store.remove_imported_tools("b").await.unwrap());
+    assert!(!store.remove_imported_tools("b").await.unwrap());
+    assert_eq!(store.tools_revision().await.unwrap(), begin + 4);
+    assert_eq!(store.list_imported_tools().await.unwrap(), [other]);
 }

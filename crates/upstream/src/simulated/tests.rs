@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::provider::{Provider, ProviderSettings};
+use crate::tool::CallBounds;
 
 fn chat(content: &str) -> Value {
     json!({"model": "m-1", "messages": [{"role": "system", "content": "be kind"}, {"role": "user", "content": content}]})
@@ -211,7 +212,7 @@ async fn delays_are_bounded_altogether() {
 async fn tools_answer_and_fail_and_quote() {
     let provider = provider();
     let run = async |name: &str, args: Value| {
-        let reply = provider.execute(name, None, &args).await?;
+        let reply = provider.execute(name, None, &args, CallBounds::default()).await?;
         Ok::<Value, UpstreamError>(serde_json::from_slice(&reply.body).unwrap())
     };
     assert_eq!(run("echo", json!({"a": [1]})).await.unwrap(), json!({"a": [1]}));
@@ -237,10 +238,20 @@ async fn tools_answer_and_fail_and_quote() {
     ));
     for expected in [1500, 1507, 1514] {
         let price = provider
-            .quote("live", None, &json!({"query": "hello", "drift": 7}))
+            .quote(
+                "live",
+                None,
+                &json!({"query": "hello", "drift": 7}),
+                CallBounds::default(),
+            )
             .await
             .unwrap();
         assert_eq!(price.get(), expected);
     }
-    assert!(provider.quote("echo", None, &json!({})).await.is_err());
+    assert!(
+        provider
+            .quote("echo", None, &json!({}), CallBounds::default())
+            .await
+            .is_err()
+    );
 }

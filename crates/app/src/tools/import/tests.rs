@@ -1,0 +1,1 @@
+//! Documents, good and hostile.

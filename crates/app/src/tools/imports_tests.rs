@@ -1,0 +1,1 @@
+//! Imports over imports: what changes, and which prices hold.
