@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::pricing::{CompiledEndpointPrice, EndpointPrice};
-use turnpike_upstream::HttpEndpoint;
+use turnpike_upstream::{HttpEndpoint, ToolMethod};
 
 use crate::error::AppError;
 use crate::json::parse_object;
@@ -111,6 +111,18 @@ impl ToolEntry {
         let message = "this tool has no price, so it cannot be called";
         let refused = || AppError::new(ErrorCode::PriceUnavailable, message);
         self.price.as_ref().ok_or_else(refused)
+    }
+
+    /// The upstream's HTTP method; `POST` for a tool that is called otherwise.
+    pub fn method(&self) -> &'static str {
+        let http = self.definition.http.as_ref();
+        match http.map(|http| http.method).unwrap_or_default() {
+            ToolMethod::Get => "GET",
+            ToolMethod::Post => "POST",
+            ToolMethod::Put => "PUT",
+            ToolMethod::Patch => "PATCH",
+            ToolMethod::Delete => "DELETE",
+        }
     }
 
     /// Whether the provider quotes each call.
