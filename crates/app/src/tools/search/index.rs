@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::Value;
 
-use super::lexicon::SYNONYMS;
+use super::lexicon::{SAME, SYNONYMS};
 use super::spelling::Spelling;
 use super::words::Stems;
 use crate::tools::ToolDefinition;
@@ -67,6 +67,8 @@ pub struct Index {
     pub(super) terms: Vec<Term>,
     pub(super) by_stem: HashMap<String, u32>,
     pub(super) spelling: Spelling,
+    /// What means the same as a stem, and what may stand for it.
+    pub(super) same: HashMap<String, BTreeSet<String>>,
     pub(super) synonyms: HashMap<String, BTreeSet<String>>,
     pub(super) stems: Stems,
 }
@@ -90,7 +92,8 @@ impl Index {
             terms: Vec::new(),
             by_stem: HashMap::new(),
             spelling: Spelling::default(),
-            synonyms: synonyms(&stems),
+            same: others(&stems, SAME),
+            synonyms: others(&stems, SYNONYMS),
             stems,
         };
         index.post(&texts);
@@ -239,15 +242,15 @@ fn describe_parameters<'a>(schema: &'a Value, depth: usize, told: &mut Vec<&'a s
     }
 }
 
-/// What may stand for each stem.
-fn synonyms(stems: &Stems) -> HashMap<String, BTreeSet<String>> {
-    let mut synonyms: HashMap<String, BTreeSet<String>> = HashMap::new();
-    for group in SYNONYMS {
+/// The other stems of the groups that each stem is in.
+fn others(stems: &Stems, groups: &[&[&str]]) -> HashMap<String, BTreeSet<String>> {
+    let mut others: HashMap<String, BTreeSet<String>> = HashMap::new();
+    for group in groups {
         let group: BTreeSet<String> = group.iter().map(|word| stems.of(word)).collect();
         for stem in &group {
-            let others = group.iter().filter(|other| *other != stem).cloned();
-            synonyms.entry(stem.clone()).or_default().extend(others);
+            let rest = group.iter().filter(|other| *other != stem).cloned();
+            others.entry(stem.clone()).or_default().extend(rest);
         }
     }
-    synonyms
+    others
 }

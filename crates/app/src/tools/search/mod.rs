@@ -2,6 +2,7 @@
 
 mod index;
 mod lexicon;
+mod patterns;
 mod query;
 mod request;
 mod spelling;

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::index::{Entry, Index};
-use super::lexicon::{PHRASES, is_stop_word};
+use super::lexicon::{PHRASES, is_light, is_stop_word};
+use super::patterns::kind_of;
 use super::words::runs;
 
 /// Most words of a task that are read.
@@ -19,12 +20,18 @@ const EXACT: u64 = 100;
 const JOINED: u64 = 90;
 /// of a word that was perhaps meant,
 const CORRECTED: u64 = 75;
+/// of one that means the same,
+const SAME: u64 = 90;
 /// and of one that may stand for it.
 const SYNONYM: u64 = 60;
+/// A light word counts one part in so many,
+const LIGHT: u64 = 3;
+/// and the first that is not light so many halves: it says most often what is to be done.
+const FIRST: u64 = 3;
 /// What a word counts that no tool says, in 256ths of a bit: names and numbers are a part of most tasks.
 const UNKNOWN: u64 = 384;
 /// A tool of which less than this share of the task is true is not shown, in percent.
-const LEAST_COVERAGE: u64 = 15;
+const LEAST_COVERAGE: u64 = 8;
 /// From this share on a match is strong, and partial; in percent.
 const STRONG: u64 = 60;
 const PARTIAL: u64 = 35;
@@ -62,6 +69,17 @@ struct Wanted {
     weight: u64,
     /// The number of a stem, what it weighs and which share of that counts.
     stems: Vec<(u32, u64, u64)>,
+}
+
+impl Wanted {
+    /// Lets it count so many parts of what it did.
+    fn count(&mut self, times: u64, parts: u64) {
+        let counted = |weight: u64| (weight.saturating_mul(times) / parts).max(1);
+        self.weight = counted(self.weight);
+        for (_, weight, _) in &mut self.stems {
+            *weight = counted(*weight);
+        }
+    }
 }
 
 impl Index {
@@ -137,6 +155,7 @@ impl Index {
         let stems: Vec<String> = words.iter().map(|word| self.stems.of(word)).collect();
         let mut seen = BTreeSet::new();
         let mut wanted = Vec::new();
+        let mut begun = false;
         for (at, (word, stem)) in words.iter().zip(&stems).enumerate() {
             if wanted.len() >= MAX_TERMS || !seen.insert(stem) {
                 continue;
@@ -151,7 +170,14 @@ impl Index {
             for joined in joined.into_iter().flatten() {
                 found.extend(self.known(&self.stems.of(&joined)).map(|number| (number, JOINED)));
             }
-            wanted.push(self.weigh(stem, &found));
+            let mut word_of_task = self.weigh(stem, &found);
+            if is_light(word) {
+                word_of_task.count(1, LIGHT);
+            } else if !begun {
+                word_of_task.count(FIRST, 2);
+                begun = true;
+            }
+            wanted.push(word_of_task);
         }
         wanted
     }
@@ -159,13 +185,20 @@ impl Index {
     /// The words of a task that say something, with phrases replaced by the word that they mean.
     fn words(&self, task: &str) -> Vec<String> {
         let mut words: Vec<String> = Vec::new();
-        for run in runs(task, MAX_WORDS) {
-            if run.parts.is_empty() || self.known(&self.stems.of(&run.whole)).is_some() {
-                words.push(run.whole);
-            } else {
-                words.extend(run.parts);
+        for part in task.split_whitespace().take(MAX_WORDS) {
+            if let Some(kind) = kind_of(part) {
+                words.extend(kind.iter().map(|word| (*word).to_owned()));
+                continue;
+            }
+            for run in runs(part, MAX_WORDS) {
+                if run.parts.is_empty() || self.known(&self.stems.of(&run.whole)).is_some() {
+                    words.push(run.whole);
+                } else {
+                    words.extend(run.parts);
+                }
             }
         }
+        words.truncate(MAX_WORDS);
         let mut said: Vec<String> = Vec::new();
         let mut rest = words.as_slice();
         while let Some((word, others)) = rest.split_first() {
@@ -193,9 +226,10 @@ impl Index {
     fn meanings(&self, word: &str, stem: &str) -> Vec<(u32, u64)> {
         let mut found: Vec<(u32, u64)> = Vec::new();
         found.extend(self.known(stem).map(|number| (number, EXACT)));
-        let synonyms = self.synonyms.get(stem);
-        let synonyms = synonyms.into_iter().flatten();
-        found.extend(synonyms.filter_map(|other| Some((self.known(other)?, SYNONYM))));
+        for (others, share) in [(&self.same, SAME), (&self.synonyms, SYNONYM)] {
+            let others = others.get(stem).into_iter().flatten();
+            found.extend(others.filter_map(|other| Some((self.known(other)?, share))));
+        }
         if found.is_empty() {
             found = self.parts(word);
         }
