@@ -68,7 +68,7 @@ impl PricingDesk {
             method: "POST",
             base: model_base(&offer, &args),
         };
-        explain_as(tenant, key, what)
+        explain_as(tenant, key, &what)
     }
 
     /// The key whose prices count: the caller's own, or the one that a member names.
@@ -109,7 +109,7 @@ pub(crate) fn explain_tool(
         method: tool.method(),
         base: tool_base(tool, args)?,
     };
-    explain_as(tenant, key, what)
+    explain_as(tenant, key, &what)
 }
 
 /// What is called, and what its provider takes for it.
@@ -120,10 +120,10 @@ struct Explained<'a> {
     base: ExplainBase<'a>,
 }
 
-fn explain_as(tenant: &Tenant, key: Option<&ApiKey>, what: Explained<'_>) -> Result<Explain, AppError> {
+fn explain_as(tenant: &Tenant, key: Option<&ApiKey>, what: &Explained<'_>) -> Result<Explain, AppError> {
     let Explained {
         provider, endpoint, ..
-    } = what;
+    } = *what;
     let slug = format!("{provider}/{endpoint}");
     let input = ExplainInput {
         provider,

@@ -259,7 +259,10 @@ mod tests {
             .collect()
     }
 
-    fn ask(body: &Value) -> Result<(Vec<String>, Option<&'static str>, Vec<String>), AppError> {
+    /// Slugs, reason and suggestions.
+    type Told = (Vec<String>, Option<&'static str>, Vec<String>);
+
+    fn ask(body: &Value) -> Result<Told, AppError> {
         let index = index();
         let request = SearchRequest::parse(body.to_string().as_bytes())?;
         let found = search(&index, &request, |entry| Some(entry.endpoint != "send"))?;
