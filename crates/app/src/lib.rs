@@ -62,4 +62,5 @@ pub use payouts::PayoutDesk;
 pub use people::PeopleDesk;
 pub use pricing::PricingDesk;
 pub use settings::SettingsDesk;
+pub use tools::ToolDesk;
 pub use workspaces::WorkspaceDesk;

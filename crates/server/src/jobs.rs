@@ -41,6 +41,9 @@ pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) -> O
     spawn(app, stop, REFRESH, |app| async move {
         app.service.shelf.refresh(&*app.service.store).await
     });
+    spawn(app, stop, REFRESH, |app| async move {
+        app.service.tools.refresh().await
+    });
     spawn(app, stop, TIDY, |app| async move {
         app.service.limits.tidy();
         app.service.end_users.tidy();

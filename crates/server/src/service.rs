@@ -20,7 +20,7 @@ use turnpike_app::topups::{TopupDesk, TopupSettings};
 use turnpike_app::webhooks::{Dispatcher, SecretBox, WebhookDesk, WebhookParts};
 use turnpike_app::{
     AppSettings, Authenticator, CallDesk, CatalogueDesk, DriftDesk, EndUserDesk, Engine, Environment,
-    KeyDesk, KeyIssuer, PaidCallDesk, PeopleDesk, PricingDesk, SettingsDesk, WorkspaceDesk,
+    KeyDesk, KeyIssuer, PaidCallDesk, PeopleDesk, PricingDesk, SettingsDesk, ToolDesk, WorkspaceDesk,
 };
 use turnpike_core::access::KeyPepper;
 use turnpike_store::{PostgresOptions, PostgresStore, PriceRow, SqliteOptions, SqliteStore, Store};
@@ -81,6 +81,7 @@ pub(crate) struct Service {
     pub(crate) settings: Arc<SettingsDesk>,
     pub(crate) catalogue: CatalogueDesk,
     pub(crate) pricing: PricingDesk,
+    pub(crate) tools: ToolDesk,
     pub(crate) workspaces: WorkspaceDesk,
     pub(crate) audit: AuditReader,
     pub(crate) authenticator: Authenticator,
@@ -204,6 +205,7 @@ impl Service {
             keys: KeyDesk::new(store.clone(), environment.clone(), issuer, shelf.clone()),
             catalogue: CatalogueDesk::new(settings_desk.clone(), shelf.clone()),
             pricing: PricingDesk::new(store.clone(), settings_desk.clone(), shelf.clone()),
+            tools: ToolDesk::new(store.clone(), shelf.clone()),
             settings: settings_desk,
             drift,
             authenticator: Authenticator::new(store.clone(), pepper, brand, vault.clone()),

@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::KeyId;
 use turnpike_core::pricing::{Explain, ExplainBase, ExplainInput};
-use turnpike_store::ApiKey;
-use turnpike_upstream::ToolMethod;
+use turnpike_store::{ApiKey, Tenant};
 
 use super::{PricingDesk, end_user_markup};
 use crate::auth::{Actor, ActorCredential};
@@ -57,27 +56,19 @@ impl PricingDesk {
         if !self.shelf.has_endpoint(&provider, &endpoint) {
             return Err(not_found());
         }
-        let slug = format!("{provider}/{endpoint}");
         let tenant = &actor.tenant;
-        let offer;
-        let (method, base) = if let Ok((_, tool)) = self.shelf.tool(&provider, &endpoint) {
-            (method(&tool), tool_base(&tool, &args)?)
-        } else {
-            // What is configured and is no tool is a model.
-            offer = self.shelf.model_of(&provider, &endpoint)?;
-            ("POST", model_base(&offer, &args))
-        };
-        let input = ExplainInput {
+        if let Ok((_, tool)) = self.shelf.tool(&provider, &endpoint) {
+            return explain_tool(tenant, key, &provider, &tool, &args);
+        }
+        // What is configured and is no tool is a model.
+        let offer = self.shelf.model_of(&provider, &endpoint)?;
+        let what = Explained {
             provider: &provider,
             endpoint: &endpoint,
-            slug: &slug,
-            method,
-            enabled: Callable::new(&tenant.settings, key).allows(&provider, &slug),
-            credits_per_dollar: tenant.credits_per_dollar,
-            markup: end_user_markup(tenant, key, &provider, &slug),
-            base,
+            method: "POST",
+            base: model_base(&offer, &args),
         };
-        Ok(Explain::new(&input)?)
+        explain_as(tenant, key, &what)
     }
 
     /// The key whose prices count: the caller's own, or the one that a member names.
@@ -101,6 +92,52 @@ impl PricingDesk {
     }
 }
 
+/// Explains the price of an end user's call of a tool.
+///
+/// # Errors
+/// `PRICE_UNAVAILABLE`; `VALIDATION_ERROR` for a price that is too large.
+pub(crate) fn explain_tool(
+    tenant: &Tenant,
+    key: Option<&ApiKey>,
+    provider: &str,
+    tool: &ToolEntry,
+    args: &Value,
+) -> Result<Explain, AppError> {
+    let what = Explained {
+        provider,
+        endpoint: &tool.definition.name,
+        method: tool.method(),
+        base: tool_base(tool, args)?,
+    };
+    explain_as(tenant, key, &what)
+}
+
+/// What is called, and what its provider takes for it.
+struct Explained<'a> {
+    provider: &'a str,
+    endpoint: &'a str,
+    method: &'a str,
+    base: ExplainBase<'a>,
+}
+
+fn explain_as(tenant: &Tenant, key: Option<&ApiKey>, what: &Explained<'_>) -> Result<Explain, AppError> {
+    let Explained {
+        provider, endpoint, ..
+    } = *what;
+    let slug = format!("{provider}/{endpoint}");
+    let input = ExplainInput {
+        provider,
+        endpoint,
+        slug: &slug,
+        method: what.method,
+        enabled: Callable::new(&tenant.settings, key).allows(provider, &slug),
+        credits_per_dollar: tenant.credits_per_dollar,
+        markup: end_user_markup(tenant, key, provider, &slug),
+        base: what.base,
+    };
+    Ok(Explain::new(&input)?)
+}
+
 /// Reads arguments. What is JSON but no value that can be computed with (a number out of range, a member that stands
 /// twice) counts as absent: as no arguments.
 fn read_args(text: &str) -> Result<Value, AppError> {
@@ -116,26 +153,6 @@ fn read_args(text: &str) -> Result<Value, AppError> {
         return Err(AppError::new(ErrorCode::InvalidJson, "args is not valid JSON"));
     }
     Ok(parse(text.as_bytes()).unwrap_or_else(|_unusable| json!({})))
-}
-
-const fn verb(method: ToolMethod) -> &'static str {
-    match method {
-        ToolMethod::Get => "GET",
-        ToolMethod::Post => "POST",
-        ToolMethod::Put => "PUT",
-        ToolMethod::Patch => "PATCH",
-        ToolMethod::Delete => "DELETE",
-    }
-}
-
-fn method(tool: &ToolEntry) -> &'static str {
-    verb(
-        tool.definition
-            .http
-            .as_ref()
-            .map(|http| http.method)
-            .unwrap_or_default(),
-    )
 }
 
 fn tool_base(tool: &ToolEntry, args: &Value) -> Result<ExplainBase<'static>, AppError> {

@@ -13,6 +13,7 @@ use turnpike_store::Store;
 
 pub use self::edits::Level;
 pub use self::explain::ExplainQuery;
+pub(crate) use self::explain::explain_tool;
 pub(crate) use self::levels::{KeyPricingIn, MARKUP, end_user_markup, read_key_pricing, read_markup};
 use crate::providers::Shelf;
 use crate::settings::SettingsDesk;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::pricing::{CompiledEndpointPrice, EndpointPrice};
-use turnpike_upstream::{CallBounds, HttpEndpoint};
+use turnpike_upstream::{CallBounds, HttpEndpoint, ToolMethod};
 
 use crate::error::AppError;
 use crate::json::parse_object;
@@ -132,6 +132,18 @@ impl ToolEntry {
         CallBounds {
             timeout: self.definition.timeout_secs.map(Duration::from_secs),
             max_answer_bytes: bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+        }
+    }
+
+    /// The upstream's HTTP method; `POST` for a tool that is called otherwise.
+    pub fn method(&self) -> &'static str {
+        let http = self.definition.http.as_ref();
+        match http.map(|http| http.method).unwrap_or_default() {
+            ToolMethod::Get => "GET",
+            ToolMethod::Post => "POST",
+            ToolMethod::Put => "PUT",
+            ToolMethod::Patch => "PATCH",
+            ToolMethod::Delete => "DELETE",
         }
     }
 

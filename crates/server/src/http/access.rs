@@ -15,6 +15,7 @@ use http::{HeaderValue, Method, StatusCode, header};
 use turnpike_app::limits::LimitClass;
 use turnpike_app::sessions::Session;
 use turnpike_app::{Actor, ActorCredential, AppError};
+use turnpike_core::access::Scope;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ledger::TenantStatus;
 use utoipa::openapi::OpenApi;
@@ -121,7 +122,7 @@ async fn judge(app: &App, rule: &Rule, parts: &Parts) -> Result<Option<Admitted>
             }
             return Ok(Some(Admitted::Person(Arc::new(session))));
         }
-        Demand::Caller | Demand::EndUser(_) | Demand::Workspace(_) => {}
+        Demand::Caller | Demand::CallerOrMember | Demand::EndUser(_) | Demand::Workspace(_) => {}
     }
     let Identified { mut actor, session } = identify(app, parts).await?;
     actor.origin = origin(parts);
@@ -142,7 +143,8 @@ async fn demand(
 ) -> Result<(), ApiError> {
     match rule.demand {
         Demand::Public | Demand::Signed | Demand::Person => {}
-        Demand::Caller => drop(actor.require_caller()?),
+        Demand::CallerOrMember if session.is_some() => actor.require(Scope::TenantRead)?,
+        Demand::Caller | Demand::CallerOrMember => drop(actor.require_caller()?),
         Demand::EndUser(scope) => drop(actor.require_end_user(scope)?),
         Demand::Workspace(needs) => {
             if !needs.keys {

@@ -16,6 +16,9 @@ pub(super) fn access_in_words(rule: &Rule) -> Option<String> {
             "Needs a secret or sandbox key, whatever its scopes, or an end user's token with the scope `spend`."
                 .to_owned()
         }
+        Demand::CallerOrMember => "Needs a secret or sandbox key, whatever its scopes, an end user's token with the scope \
+                                   `spend`, or a member with the scope `tenant:read`."
+            .to_owned(),
         Demand::EndUser(scope) => format!("Needs an end user's token with the scope `{}`.", scope.as_str()),
         Demand::Workspace(needs) => {
             let who = match (needs.keys, needs.administrator) {
@@ -42,12 +45,18 @@ pub(crate) fn access_rows() -> Value {
             Demand::Signed => ("signed", None),
             Demand::Person => ("person", None),
             Demand::Caller => ("caller", None),
+            Demand::CallerOrMember => ("callerOrMember", None),
             Demand::EndUser(scope) => ("endUser", Some(scope.as_str())),
             Demand::Workspace(needs) => ("workspace", Some(needs.scope.as_str())),
         };
         let needs = match rule.demand {
             Demand::Workspace(needs) => Some(needs),
-            Demand::Public | Demand::Signed | Demand::Person | Demand::Caller | Demand::EndUser(_) => None,
+            Demand::Public
+            | Demand::Signed
+            | Demand::Person
+            | Demand::Caller
+            | Demand::CallerOrMember
+            | Demand::EndUser(_) => None,
         };
         json!({
             "method": rule.method, "path": rule.path, "demand": demand, "scope": scope,
@@ -111,6 +120,11 @@ fn line(rule: &Rule) -> String {
         Demand::Caller => (
             "secret or sandbox key; end user",
             "`spend` of the token".to_owned(),
+            None,
+        ),
+        Demand::CallerOrMember => (
+            "secret or sandbox key; end user; member",
+            "`spend` of the token, `tenant:read` of the member".to_owned(),
             None,
         ),
         Demand::EndUser(scope) => ("end user", format!("`{}` of the token", scope.as_str()), None),

@@ -14,6 +14,8 @@ pub(crate) enum Demand {
     Person,
     /// A secret or sandbox key whatever its scopes, or an end user's token that may spend.
     Caller,
+    /// The same, or a member of the workspace with the scope `tenant:read`.
+    CallerOrMember,
     /// An end user's token with this scope.
     EndUser(TokenScope),
     /// A member of the workspace, or one of its keys.
@@ -167,6 +169,9 @@ pub(crate) const TABLE: &[Rule] = &[
     post("/api/wrapped/credits/v1/chat/completions", Demand::Caller, Effect::Spend),
     get("/api/wrapped/credits/v1/models", Demand::Caller),
     post("/api/wrapped/credits/{provider}/{endpoint}", Demand::Caller, Effect::Spend),
+    // Tools
+    post("/api/credits/tools/search", Demand::CallerOrMember, Effect::Read),
+    post("/api/credits/tools/describe", Demand::CallerOrMember, Effect::Read),
     // Statements
     get("/api/credits/balance", READ),
     get("/api/credits/ledger", READ),

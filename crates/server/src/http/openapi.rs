@@ -120,6 +120,7 @@ fn credentials(demand: Demand) -> Option<Vec<SecurityRequirement>> {
     let schemes: &[&str] = match demand {
         Demand::Public | Demand::Signed => return None,
         Demand::Caller => &["secretKey", "endUserToken"],
+        Demand::CallerOrMember => &["secretKey", "endUserToken", "dashboard"],
         Demand::EndUser(_) => &["endUserToken"],
         Demand::Workspace(needs) if needs.keys => &["secretKey", "dashboard"],
         Demand::Person | Demand::Workspace(_) => &["dashboard"],

@@ -34,7 +34,7 @@ use super::problem::ApiError;
 use super::wrap::{panicked, wrap};
 use super::{
     catalogue, checkout, connect, end_users, header_params, identity, invitations, keys, payouts, pricing,
-    sessions, tokens, topups, vendor, vendor_doc, webhooks, workspace,
+    sessions, tokens, tools, topups, vendor, vendor_doc, webhooks, workspace,
 };
 use crate::pages::{ICON_PATH, STYLESHEET_PATH};
 use crate::service::SetupError;
@@ -67,6 +67,7 @@ pub(super) fn documented() -> OpenApiRouter<Arc<App>> {
         .merge(invitations::routes())
         .merge(sessions::routes())
         .merge(tokens::routes())
+        .merge(tools::routes())
         .merge(webhooks::routes())
         .merge(keys::routes())
         .merge(catalogue::routes())

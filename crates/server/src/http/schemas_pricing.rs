@@ -203,7 +203,7 @@ pub(super) struct LevelEnvelope {
 /// The configuration level that supplied a part of the markup.
 #[derive(Serialize, ToSchema)]
 #[schema(rename_all = "lowercase")]
-enum MarkupSource {
+pub(super) enum MarkupSource {
     Key,
     Endpoint,
     Provider,

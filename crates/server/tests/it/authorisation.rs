@@ -57,6 +57,7 @@ fn enforced(row: &Value) -> (String, Access) {
         "signed" => Access::Signed,
         "person" => Access::Person,
         "caller" => Access::Calling,
+        "callerOrMember" => Access::CallingOrMember,
         "endUser" => Access::EndUser(leaked),
         _ => match (is("keys"), is("administrator"), is("stepUp")) {
             (true, false, false) => Access::Scope(leaked),
@@ -182,8 +183,11 @@ fn verdict(access: Access, who: &Who) -> Verdict<'_> {
         (_, Who::Unusable(code)) => Verdict::Refused(401, code),
         (Access::Person, _) => WRONG_KIND,
         (_, Who::Stranger) => Verdict::Refused(403, "TENANT_NOT_MEMBER"),
-        (Access::Calling, Who::Key { calls: true, .. }) => Verdict::LetIn,
-        (Access::Calling, Who::Token(scope)) => with_scope("spend", std::slice::from_ref(scope)),
+        (Access::Calling | Access::CallingOrMember, Who::Key { calls: true, .. }) => Verdict::LetIn,
+        (Access::Calling | Access::CallingOrMember, Who::Token(scope)) => {
+            with_scope("spend", std::slice::from_ref(scope))
+        }
+        (Access::CallingOrMember, who) => of_member(who, "tenant:read", false, false),
         (Access::EndUser(needed), Who::Token(scope)) => with_scope(needed, std::slice::from_ref(scope)),
         (Access::Calling | Access::EndUser(_), _) => WRONG_KIND,
         (Access::Scope(needed) | Access::Guarded(needed), Who::Key { scopes, .. }) => {

@@ -176,7 +176,7 @@ impl Asker<'_> {
     async fn ask(&self, row: &Row, path: &str) -> Reply {
         let bearer = match row.access {
             Access::EndUser(_) => &self.world.token,
-            Access::Calling => &self.world.key,
+            Access::Calling | Access::CallingOrMember => &self.world.key,
             _ => &self.world.owner,
         };
         let mut call = self.site.client.request(row.method.clone(), path).bearer(bearer);

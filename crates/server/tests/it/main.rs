@@ -79,6 +79,8 @@ mod shared;
 mod step_up;
 mod streams;
 mod tokens;
+mod tool_prices;
+mod tools_search;
 #[cfg(feature = "failpoints")]
 mod topup_crashes;
 mod topup_disputes;

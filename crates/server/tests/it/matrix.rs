@@ -9,6 +9,7 @@ use crate::harness::payouts::PAYOUTS;
 use crate::harness::wallet::{PAID_CHAT, PAID_FIM, PAID_LIST};
 use crate::harness::{CHAT, TOOL, chat};
 use crate::keys::KEYS;
+use crate::tools_search::{DESCRIBE, SEARCH};
 
 /// What a route demands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub enum Access {
     Public,
     /// A secret or sandbox key, whatever its scopes.
     Calling,
+    /// The same, or a member with `tenant:read`.
+    CallingOrMember,
     /// A dashboard session, in whatever workspace.
     Person,
     /// A scope, held by a key or by a member's role.
@@ -99,6 +102,8 @@ fn rows_of_calls() -> Vec<Row> {
             TOOL,
             Access::Calling,
         ),
+        same(Method::POST, SEARCH, Access::CallingOrMember).sends(json!({ "query": "fetch" })),
+        same(Method::POST, DESCRIBE, Access::CallingOrMember).sends(json!({ "slug": "tools/fetch" })),
         same(Method::GET, "/api/credits/balance", READ),
         same(Method::GET, "/api/credits/ledger", READ),
         same(Method::GET, "/api/credits/usage", READ),
