@@ -162,9 +162,7 @@ impl AppError {
                 format!("{limit} approvals of this end user are open: somebody has to decide about them"),
             )
             .retry_after(3600),
-            Rejection::ToolAllowed => {
-                Self::new(ErrorCode::AlreadyExists, "the end user may call it already")
-            }
+            Rejection::ToolAllowed => Self::new(ErrorCode::AlreadyExists, "the end user may call it already"),
             Rejection::PolicyFull { limit } => Self::new(
                 ErrorCode::ValidationError,
                 format!("the end user's policy names {limit} tools already"),

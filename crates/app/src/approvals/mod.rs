@@ -12,7 +12,7 @@ use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{ApprovalId, CommandId, ExternalUserId, TenantId};
 use turnpike_core::ledger::approval::{Approval, ApprovalKind, ApprovalState, DecideApproval, PENDING_MS};
 use turnpike_core::ledger::command::AuditNote;
-use turnpike_core::ledger::{Action, Command, Outcome};
+use turnpike_core::ledger::{Action, Command, Outcome, TenantStatus};
 use turnpike_store::{ApprovalFilter, Store};
 
 pub(crate) use self::required::Dear;
@@ -165,9 +165,9 @@ impl ApprovalDesk {
         let reason = fields.words("reason", 1..=MAX_REASON)?;
         let named = named_user(&mut fields)?;
         let payer = payer(caller, named.as_ref())?;
-        let owner = payer
-            .external_user_id()
-            .ok_or_else(|| AppError::invalid("externalUserId", "is required: the workspace needs no approval"))?;
+        let owner = payer.external_user_id().ok_or_else(|| {
+            AppError::invalid("externalUserId", "is required: the workspace needs no approval")
+        })?;
         let (provider, endpoint) = slug_parts(&slug)?;
         self.shelf
             .tool(&provider, &endpoint)
@@ -247,6 +247,19 @@ impl ApprovalDesk {
         let action = Action::DecideApproval(Box::new(decision));
         let (approval, _) = self.submit(actor, action, Some(note)).await?;
         Ok(self.view(actor, &approval))
+    }
+
+    /// Demands a workspace in which something can be decided.
+    ///
+    /// # Errors
+    /// `TENANT_SUSPENDED`.
+    pub fn require_active(&self, actor: &Actor) -> Result<(), AppError> {
+        let status = actor.tenant.status;
+        if status == TenantStatus::Active {
+            return Ok(());
+        }
+        let message = format!("the workspace is {status}");
+        Err(AppError::new(ErrorCode::TenantSuspended, message))
     }
 
     /// Forgets approvals that came to nothing; says how many.

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{ApprovalId, ExternalUserId};
-use turnpike_core::ledger::approval::{
-    Approval, ApprovalKind, ApprovalState, PENDING_MS, approval_subject,
-};
+use turnpike_core::ledger::approval::{Approval, ApprovalKind, ApprovalState, PENDING_MS, approval_subject};
 use turnpike_core::ledger::quote::CallAuthority;
 use turnpike_core::ledger::{Action, Outcome};
 use turnpike_core::money::Micros;

@@ -119,7 +119,9 @@ impl QuoteDesk {
             Estimate::Unavailable(charge, reason) => return Ok(unavailable(&slug, charge, rate, &reason)),
         };
         if is_sandbox {
-            return Ok(json!({ "success": true, "estimate": shown(None, &slug, kind, &charge, rate, false) }));
+            return Ok(
+                json!({ "success": true, "estimate": shown(None, &slug, kind, &charge, rate, false) }),
+            );
         }
         let id = QuoteId(self.environment.new_id());
         let token = token::make(id, &self.environment.random_32());
@@ -258,8 +260,9 @@ pub(crate) fn refused(refusal: &QuoteRefusal) -> AppError {
             ErrorCode::ValidationError,
             "the quote is for another tool or other arguments",
         ),
-        QuoteRefusal::Ended(state) => again(state.as_str(), format!("the quote is {state}"))
-            .with("quoteStatus", state.as_str()),
+        QuoteRefusal::Ended(state) => {
+            again(state.as_str(), format!("the quote is {state}")).with("quoteStatus", state.as_str())
+        }
         QuoteRefusal::ToolChanged => again("tool_changed", "the tool was changed since the quote".to_owned()),
         QuoteRefusal::PriceMoved { quoted, now } => again(
             "price_moved",
@@ -315,4 +318,3 @@ pub(crate) async fn presented(
     };
     Ok(Some((quote, authority)))
 }
-

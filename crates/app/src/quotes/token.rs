@@ -39,7 +39,14 @@ mod tests {
         let token = make(id, &[9; 32]);
         assert_eq!((token.len(), quote_of(&token)), (67, Some(id)));
         assert_ne!(hash(&token), hash(&make(id, &[8; 32])));
-        for bad in ["", "qt_", "qt_AAAA", &token[3..], &token[..66], &format!("{token}A")] {
+        for bad in [
+            "",
+            "qt_",
+            "qt_AAAA",
+            &token[3..],
+            &token[..66],
+            &format!("{token}A"),
+        ] {
             assert_eq!(quote_of(bad), None, "{bad}");
         }
     }
