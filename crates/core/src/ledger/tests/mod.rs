@@ -15,6 +15,7 @@ mod limits;
 mod paid_calls;
 mod paid_calls_random;
 mod payouts;
+mod quotes;
 mod random;
 mod records;
 mod refunds;
