@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use turnpike_core::ids::{CallId, CommandId, ExternalUserId, TenantId};
 use turnpike_core::ledger::command::{Capture, Grant, GrantSource, NewHold, OutcomeKind, StoredOutcome};
-use turnpike_core::ledger::hold::{CallRef, CallSubject};
+use turnpike_core::ledger::hold::CallSubject;
 use turnpike_core::ledger::{Action, Command, Payer, TenantStatus};
 use turnpike_core::money::{CreditsPerDollar, Micros};
 use turnpike_core::pricing::Charge;
@@ -216,15 +216,8 @@ impl Books {
 
     async fn pair(&self, (tenant, payer): &(TenantId, Payer), mark: bool) -> Result<()> {
         let at = now();
-        let call = CallRef {
-            call: CallId(self.ids.next(at)),
-            payer: payer.clone(),
-            claim: None,
-            loop_id: None,
-            token: None,
-        };
         let hold = NewHold {
-            call: call.call,
+            call: CallId(self.ids.next(at)),
             payer: payer.clone(),
             claim: None,
             loop_id: None,
@@ -234,7 +227,9 @@ impl Books {
             instance: Uuid::nil(),
             deadline: at.plus_millis(600_000),
             token: None,
+            authority: None,
         };
+        let call = hold.reference();
         self.submit(*tenant, Action::Hold(Box::new(hold))).await?;
         if mark {
             self.submit(*tenant, Action::MarkDispatched(call.clone())).await?;

@@ -8,10 +8,12 @@ use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::CallId;
 use turnpike_core::ledger::command::{NewClaim, NewHold};
 use turnpike_core::ledger::hold::CallSubject;
+use turnpike_core::ledger::quote::CallAuthority;
 use turnpike_core::pricing::Charge;
 use turnpike_store::ApiKey;
 use turnpike_upstream::ChatApi;
 
+use crate::approvals::Dear;
 use crate::chat::{Bounded, ChatRequest};
 use crate::context::CallContext;
 use crate::engine::{Admission, Admitted, Answer, AnswerSender, Engine, tell};
@@ -23,6 +25,9 @@ use crate::stream::StreamPlan;
 
 /// The endpoint name of chat completions in records.
 pub const CHAT_ENDPOINT: &str = "chat-completions";
+
+/// How often a call is tried with an approval that another call may take first.
+const APPROVAL_TRIES: u32 = 4;
 
 /// The use cases of calls. Cheap to clone.
 #[derive(Clone)]
@@ -37,6 +42,8 @@ pub(crate) struct Prepared<P> {
     pub(crate) subject: CallSubject,
     pub(crate) hold: Charge,
     pub(crate) longest_ms: i64,
+    /// The quote that it is made with.
+    pub(crate) authority: Option<CallAuthority>,
     pub(crate) plan: P,
 }
 
@@ -104,9 +111,15 @@ impl CallDesk {
         if required && context.idempotency_key.is_none() {
             return Err(key_required());
         }
+        if context.approval_token.is_some() {
+            return Err(AppError::new(
+                ErrorCode::ValidationError,
+                "an approval token is for the tool that was estimated",
+            ));
+        }
         let claim = context.claim(raw);
         match self.prepare_chat(context, key, raw) {
-            Ok(prepared) => self.admit(context, claim, prepared).await,
+            Ok(prepared) => self.admit(context, claim, prepared, raw).await,
             Err(error) => self
                 .replay_or(context, claim.as_ref(), error)
                 .await
@@ -160,6 +173,7 @@ impl CallDesk {
             subject,
             hold,
             longest_ms,
+            authority: None,
             plan,
         })
     }
@@ -170,28 +184,61 @@ impl CallDesk {
         context: &CallContext,
         claim: Option<NewClaim>,
         prepared: Prepared<P>,
+        raw: &[u8],
     ) -> Result<Start<P>, AppError> {
+        let mut authority = prepared.authority.clone();
+        for _ in 0..APPROVAL_TRIES {
+            let hold = self.new_hold(context, claim.clone(), &prepared, authority.clone());
+            let tenant = &context.actor.tenant;
+            let admitted = self
+                .engine
+                .admit(tenant.id, tenant.credits_per_dollar, hold, prepared.hold)
+                .await;
+            match (admitted, context.payer.external_user_id()) {
+                (Ok(Admission::Held(admitted)), _) => {
+                    return Ok(Start::Call(admitted, prepared.provider, prepared.plan));
+                }
+                (Ok(Admission::Existing(call)), _) => {
+                    return self.replay(context, call).await.map(Start::Answered);
+                }
+                (Err(required), Some(owner)) if required.code == ErrorCode::ApprovalRequired => {
+                    let call = Dear {
+                        owner,
+                        slug: prepared.subject.slug(),
+                        amount: prepared.hold.effective,
+                        raw,
+                    };
+                    let quoted = prepared.authority.clone();
+                    authority = Some(self.approved(context, &call, quoted, required).await?);
+                }
+                (Err(error), _) => return Err(error),
+            }
+        }
+        // Others used every approval that was there.
+        Err(AppError::unavailable())
+    }
+
+    fn new_hold<P>(
+        &self,
+        context: &CallContext,
+        claim: Option<NewClaim>,
+        prepared: &Prepared<P>,
+        authority: Option<CallAuthority>,
+    ) -> NewHold {
         let engine = &self.engine;
         let lifetime = prepared.longest_ms.saturating_add(engine.settings.hold_slack_ms);
-        let hold = NewHold {
+        NewHold {
             call: CallId(engine.environment.new_id()),
             payer: context.payer.clone(),
             claim,
             loop_id: context.loop_id.clone(),
             amount: prepared.hold.effective,
             base: prepared.hold.base,
-            subject: prepared.subject,
+            subject: prepared.subject.clone(),
             instance: engine.settings.instance,
             deadline: engine.environment.now().plus_millis(lifetime),
             token: context.actor.token(),
-        };
-        let tenant = &context.actor.tenant;
-        match engine
-            .admit(tenant.id, tenant.credits_per_dollar, hold, prepared.hold)
-            .await?
-        {
-            Admission::Held(admitted) => Ok(Start::Call(admitted, prepared.provider, prepared.plan)),
-            Admission::Existing(call) => self.replay(context, call).await.map(Start::Answered),
+            authority: authority.map(Box::new),
         }
     }
 }

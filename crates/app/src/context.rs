@@ -29,14 +29,29 @@ pub struct CallContext {
     pub attribution: Option<Arc<str>>,
     /// The caller's loop id, checked.
     pub loop_id: Option<Arc<str>>,
+    /// The token of the quote that the call is made with.
+    pub approval_token: Option<Arc<str>>,
 }
 
 /// The claim of an idempotency key for one request. The tenant's own requests share one namespace, each end user
 /// has another.
 pub(crate) fn claim(tenant: TenantId, payer: &Payer, route: &str, raw: &[u8], key: Arc<str>) -> NewClaim {
+    claim_with(tenant, payer, route, raw, key, None)
+}
+
+/// The same, where the request was sent with an approval token or without one.
+fn claim_with(
+    tenant: TenantId,
+    payer: &Payer,
+    route: &str,
+    raw: &[u8],
+    key: Arc<str>,
+    approval_token: Option<&str>,
+) -> NewClaim {
     let owner = payer.as_owner();
     let mut fingerprint = Sha256::new();
-    for part in [route.as_bytes(), raw, owner.as_bytes()] {
+    let parts = [route.as_bytes(), raw, owner.as_bytes()];
+    for part in parts.into_iter().chain(approval_token.map(str::as_bytes)) {
         fingerprint.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
         fingerprint.update(part);
     }
@@ -59,7 +74,15 @@ impl CallContext {
     /// The claim of the caller's idempotency key for this request.
     pub(crate) fn claim(&self, raw: &[u8]) -> Option<NewClaim> {
         let key = self.idempotency_key.clone()?;
-        Some(claim(self.actor.tenant.id, &self.payer, &self.route, raw, key))
+        let token = self.approval_token.as_deref();
+        Some(claim_with(
+            self.actor.tenant.id,
+            &self.payer,
+            &self.route,
+            raw,
+            key,
+            token,
+        ))
     }
 
     /// What may be called with `key`, or without one.
@@ -68,9 +91,20 @@ impl CallContext {
     }
 
     pub(crate) fn markup(&self, key: Option<&ApiKey>, provider: &str, slug: &str) -> EffectiveMarkup {
-        match self.payer {
-            Payer::Pool => EffectiveMarkup::NONE,
-            Payer::EndUser(_) => end_user_markup(&self.actor.tenant, key, provider, slug),
-        }
+        markup(&self.actor, &self.payer, key, provider, slug)
+    }
+}
+
+/// The markup of a call: end users pay it, the workspace itself does not.
+pub(crate) fn markup(
+    actor: &Actor,
+    payer: &Payer,
+    key: Option<&ApiKey>,
+    provider: &str,
+    slug: &str,
+) -> EffectiveMarkup {
+    match payer {
+        Payer::Pool => EffectiveMarkup::NONE,
+        Payer::EndUser(_) => end_user_markup(&actor.tenant, key, provider, slug),
     }
 }

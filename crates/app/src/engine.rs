@@ -211,13 +211,7 @@ impl Engine {
         hold: NewHold,
         charge: Charge,
     ) -> Result<Admission, AppError> {
-        let call = CallRef {
-            call: hold.call,
-            payer: hold.payer.clone(),
-            claim: hold.claim.as_ref().map(|claim| claim.key.clone()),
-            loop_id: hold.loop_id.clone(),
-            token: hold.token,
-        };
+        let call = hold.reference();
         // Registered before the hold exists, so that no sweep can find it unregistered.
         let live = LiveGuard::new(self, call.call);
         let outcome = self.submit(tenant, Action::Hold(Box::new(hold))).await;

@@ -23,6 +23,8 @@ pub struct AppSettings {
     pub brand: Arc<str>,
     /// This process, as holds name it.
     pub instance: Uuid,
+    /// Where people reach the service, without a slash at the end.
+    pub public_url: Arc<str>,
     /// How streams are settled unless the tenant says otherwise.
     pub stream_settlement: StreamSettlement,
     /// How long answers are kept for replay.
@@ -48,6 +50,7 @@ impl Default for AppSettings {
         Self {
             brand: "svc".into(),
             instance: Uuid::nil(),
+            public_url: "http://127.0.0.1:8402".into(),
             stream_settlement: StreamSettlement::Fixed,
             outcome_retention_ms: 24 * 3_600_000,
             max_stored_bytes: 4 * 1024 * 1024,

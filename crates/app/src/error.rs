@@ -151,6 +151,22 @@ impl AppError {
                 format!("calls above {threshold} USD need an approval of the workspace"),
             )
             .with("thresholdUsd", threshold.to_string()),
+            Rejection::QuoteRefused(refusal) => crate::quotes::refused(refusal),
+            Rejection::UnknownApproval => Self::new(ErrorCode::NotFound, "there is no such approval"),
+            Rejection::ApprovalNotOpen(state) => {
+                Self::new(ErrorCode::RequestFailed, format!("the approval is {state}"))
+                    .with("status", state.as_str())
+            }
+            Rejection::TooManyApprovals { limit } => Self::new(
+                ErrorCode::RateLimited,
+                format!("{limit} approvals of this end user are open: somebody has to decide about them"),
+            )
+            .retry_after(3600),
+            Rejection::ToolAllowed => Self::new(ErrorCode::AlreadyExists, "the end user may call it already"),
+            Rejection::PolicyFull { limit } => Self::new(
+                ErrorCode::ValidationError,
+                format!("the end user's policy names {limit} tools already"),
+            ),
             Rejection::AutoTopupNotDue(reason) => Self::new(
                 ErrorCode::ValidationError,
                 format!("no automatic top-up: {reason}"),

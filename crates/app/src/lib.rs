@@ -4,6 +4,7 @@
 //! [`Environment`], money moves only by commands to the store.
 
 pub mod admin;
+pub mod approvals;
 pub mod audit;
 pub mod auth;
 pub mod calls;
@@ -27,6 +28,7 @@ pub mod payouts;
 pub mod people;
 pub mod pricing;
 pub mod providers;
+pub mod quotes;
 pub mod reads;
 mod replay;
 mod sandbox;
@@ -46,6 +48,7 @@ pub mod topups;
 pub mod webhooks;
 pub mod workspaces;
 
+pub use approvals::ApprovalDesk;
 pub use auth::{Actor, ActorCredential, Authenticator};
 pub use calls::CallDesk;
 pub use catalogue::CatalogueDesk;
@@ -61,6 +64,7 @@ pub use paid_calls::PaidCallDesk;
 pub use payouts::PayoutDesk;
 pub use people::PeopleDesk;
 pub use pricing::PricingDesk;
+pub use quotes::QuoteDesk;
 pub use settings::SettingsDesk;
 pub use tools::ToolDesk;
 pub use workspaces::WorkspaceDesk;

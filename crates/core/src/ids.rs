@@ -90,6 +90,14 @@ uuid_id!(
     PayoutId
 );
 uuid_id!(
+    /// A quote: what one call costs, before it is made.
+    QuoteId
+);
+uuid_id!(
+    /// Somebody's wish that a person decides about.
+    ApprovalId
+);
+uuid_id!(
     /// A day of a provider whose metered and billed cost differ.
     DriftId
 );

@@ -141,6 +141,10 @@ pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) -> O
         spawn(app, stop, TIDY, |app| async move {
             app.service.sessions.prune().await.map(drop)
         });
+        spawn(app, stop, TIDY, |app| async move {
+            app.service.quotes.prune().await?;
+            app.service.approvals.prune().await.map(drop)
+        });
         spawn(app, stop, RETENTION, |app| async move {
             app.service.webhooks.prune().await.map(drop)
         });

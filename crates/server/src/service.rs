@@ -19,8 +19,9 @@ use turnpike_app::tools::ToolEntry;
 use turnpike_app::topups::{TopupDesk, TopupSettings};
 use turnpike_app::webhooks::{Dispatcher, SecretBox, WebhookDesk, WebhookParts};
 use turnpike_app::{
-    AppSettings, Authenticator, CallDesk, CatalogueDesk, DriftDesk, EndUserDesk, Engine, Environment,
-    KeyDesk, KeyIssuer, PaidCallDesk, PeopleDesk, PricingDesk, SettingsDesk, ToolDesk, WorkspaceDesk,
+    AppSettings, ApprovalDesk, Authenticator, CallDesk, CatalogueDesk, DriftDesk, EndUserDesk, Engine,
+    Environment, KeyDesk, KeyIssuer, PaidCallDesk, PeopleDesk, PricingDesk, QuoteDesk, SettingsDesk, ToolDesk,
+    WorkspaceDesk,
 };
 use turnpike_core::access::KeyPepper;
 use turnpike_store::{PostgresOptions, PostgresStore, PriceRow, SqliteOptions, SqliteStore, Store};
@@ -94,6 +95,8 @@ pub(crate) struct Service {
     pub(crate) webhooks: WebhookDesk,
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) drift: Arc<DriftDesk>,
+    pub(crate) quotes: QuoteDesk,
+    pub(crate) approvals: ApprovalDesk,
     pub(crate) sessions: SessionDesk,
     /// The built-in identity's, when it is the one in use.
     pub(crate) signer: Option<Arc<SessionSigner>>,
@@ -108,8 +111,10 @@ impl Service {
         let environment: Arc<dyn Environment> = Arc::new(SystemEnvironment);
         let pepper = pepper(&config, data)?;
         let brand: Arc<str> = config.server.brand.as_str().into();
+        let approval_url: Arc<str> = config.server.public_url.trim_end_matches('/').into();
         let settings = AppSettings {
             brand: brand.clone(),
+            public_url: approval_url.clone(),
             instance: environment.new_id(),
             stream_settlement: config.calls.stream_settlement,
             outcome_retention_ms: config.calls.outcome_retention_hours.saturating_mul(3_600_000),
@@ -208,6 +213,8 @@ impl Service {
             tools: ToolDesk::new(store.clone(), shelf.clone()),
             settings: settings_desk,
             drift,
+            quotes: QuoteDesk::new(store.clone(), environment.clone(), shelf.clone()),
+            approvals: ApprovalDesk::new(store.clone(), environment.clone(), shelf.clone(), approval_url),
             authenticator: Authenticator::new(store.clone(), pepper, brand, vault.clone()),
             vault,
             topups,

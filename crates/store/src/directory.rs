@@ -81,6 +81,24 @@ pub(crate) fn insert_tenant(tenant: &Tenant) -> Result<Statement, StoreError> {
     Ok(Statement::new(sql, params))
 }
 
+/// Runs `sql`, which removes at most `$2` rows from before `$1`, until there are no more; says how many there were.
+pub(crate) async fn pruned<S: Sql>(
+    store: &S,
+    sql: &'static str,
+    before: Timestamp,
+) -> Result<u64, StoreError> {
+    let mut total = 0_u64;
+    loop {
+        let params = params![before.millis(), i64::from(PRUNED_AT_ONCE)];
+        let touched = store.write(vec![Statement::new(sql, params)]).await?;
+        let pruned = touched.first().copied().unwrap_or_default();
+        total = total.saturating_add(pruned);
+        if pruned < u64::from(PRUNED_AT_ONCE) {
+            return Ok(total);
+        }
+    }
+}
+
 #[async_trait]
 impl<S: Sql> Directory for S {
     async fn insert_tenant(&self, tenant: &Tenant, audit: &AuditRow) -> Result<(), StoreError> {
@@ -221,16 +239,7 @@ impl<S: Sql> Directory for S {
         let sql = "DELETE FROM end_user_tokens WHERE (bucket, tenant_id, token_id) IN
                        (SELECT bucket, tenant_id, token_id FROM end_user_tokens
                         WHERE expires_at < $1 ORDER BY expires_at LIMIT $2)";
-        let mut total = 0_u64;
-        loop {
-            let params = params![before.millis(), i64::from(PRUNED_AT_ONCE)];
-            let touched = self.write(vec![Statement::new(sql, params)]).await?;
-            let pruned = touched.first().copied().unwrap_or_default();
-            total = total.saturating_add(pruned);
-            if pruned < u64::from(PRUNED_AT_ONCE) {
-                return Ok(total);
-            }
-        }
+        pruned(self, sql, before).await
     }
 
     async fn list_signing_keys(&self) -> Result<Vec<SigningKeyRow>, StoreError> {

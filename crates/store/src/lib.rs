@@ -3,6 +3,7 @@
 //! SQLite and PostgreSQL stand behind the same traits, one per group of rows that belong together, and an
 //! in-memory ledger serves tests. A store keeps rows; every rule about money is `turnpike_core::ledger::apply`.
 
+mod approvals;
 mod audit_log;
 mod calls;
 mod catalogue;
@@ -18,6 +19,7 @@ mod paid_calls;
 mod payouts;
 mod people;
 mod postgres;
+mod quotes;
 mod records;
 mod rows;
 mod sessions;
@@ -30,6 +32,7 @@ mod traits;
 mod upkeep;
 mod webhooks;
 
+pub use approvals::{ApprovalFilter, Approvals};
 pub use audit_log::{AuditFilter, AuditLog, AuditRecord};
 pub use error::{StoreError, SubmitError};
 pub use invitations::{Acceptance, Accepted, Invitation, Invitations};
@@ -40,6 +43,7 @@ pub use paid_calls::{DuePaidCalls, PaidCalls};
 pub use payouts::{PayoutSums, Payouts};
 pub use people::{Attempt, BackOff, Credentials, Enrolled, People, Person};
 pub use postgres::{PostgresOptions, PostgresStore};
+pub use quotes::Quotes;
 pub use records::{
     ApiKey, AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, ImportedTools,
     KeyFilter, KeyPricing, LowBalanceSettings, Member, OpenCalls, PriceRow, SigningKeyRow, Tenant,

@@ -37,6 +37,7 @@ pub(crate) const SQLITE: &[Migration] = migrations!("sqlite":
     9 "0009_keys",
     10 "0010_paid_calls",
     11 "0011_imported_tools",
+    12 "0012_quotes",
 );
 pub(crate) const POSTGRES: &[Migration] = migrations!("postgres":
     1 "0001_foundation",
@@ -50,6 +51,7 @@ pub(crate) const POSTGRES: &[Migration] = migrations!("postgres":
     9 "0009_keys",
     10 "0010_paid_calls",
     11 "0011_imported_tools",
+    12 "0012_quotes",
 );
 
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)";

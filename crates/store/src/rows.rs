@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use turnpike_core::ids::{CallId, ExternalUserId, TenantId, TokenId, TransferId};
+use turnpike_core::ids::{ApprovalId, CallId, ExternalUserId, QuoteId, TenantId, TokenId, TransferId};
 use turnpike_core::ledger::account::SpendWindow;
 use turnpike_core::ledger::books::LowBalance;
 use turnpike_core::ledger::hold::{CallSubject, Claim, ClaimKey, LoopCount};
@@ -27,7 +27,7 @@ pub(crate) const END_USER_WIDTH: usize = 7;
 pub(crate) const HOLD_COLUMNS: &str = "tenant_id, call_id, owner, amount, base, state, instance, day, month, \
      created_at, dispatched_at, deadline, finished_at, charged, margin, refunded, balance_after, loss, \
      usage, failure, claim_scope, claim_key, loop_id, \
-     provider, endpoint, model, streamed, credential, attribution, price, token_id";
+     provider, endpoint, model, streamed, credential, attribution, price, token_id, quote_id, approval_id";
 pub(crate) const TOKEN_COLUMNS: &str = "owner, created_at, expires_at, revoked_at, max_spend, spent, tools";
 pub(crate) const TRANSFER_COLUMNS: &str = "tenant_id, seq, id, debit_kind, debit_owner, credit_kind, credit_owner, \
      amount, cause, call_id, reference, attribution, debit_after, credit_after, created_at, hash";
@@ -166,6 +166,8 @@ pub(crate) fn hold(row: &Row) -> Result<(TenantId, Hold), StoreError> {
                 claim,
                 loop_id: opt_arc(row, 22)?,
                 token: row.opt_uuid(30)?.map(TokenId),
+                quote: row.opt_uuid(31)?.map(QuoteId),
+                approval: row.opt_uuid(32)?.map(ApprovalId),
             },
             amount: micros(row, 3)?,
             base: micros(row, 4)?,

@@ -14,6 +14,7 @@ use turnpike_core::money::Micros;
 use turnpike_core::time::{Day, Timestamp};
 use uuid::Uuid;
 
+use crate::approvals::Approvals;
 use crate::audit_log::{AuditLog, AuditRecord};
 use crate::error::{StoreError, SubmitError};
 use crate::invitations::Invitations;
@@ -22,6 +23,7 @@ use crate::members::Members;
 use crate::paid_calls::PaidCalls;
 use crate::payouts::Payouts;
 use crate::people::People;
+use crate::quotes::Quotes;
 use crate::records::{
     AuditRow, DayCosts, DriftImport, DriftRow, EndUserFilter, EntryFilter, EventRow, ImportedTools,
     OpenCalls, PriceRow, SigningKeyRow, Tenant, TopupFilter, UsageFilter, UsageGroup, UsageRow,
@@ -365,6 +367,8 @@ pub trait Store:
     + Topups
     + Payouts
     + PaidCalls
+    + Quotes
+    + Approvals
     + Drifts
     + WebhookEndpoints
     + WebhookEvents
@@ -388,6 +392,8 @@ impl<T> Store for T where
         + Topups
         + Payouts
         + PaidCalls
+        + Quotes
+        + Approvals
         + Drifts
         + WebhookEndpoints
         + WebhookEvents

@@ -5,10 +5,12 @@ use turnpike_core::ids::TenantId;
 use turnpike_core::ledger::TenantHead;
 use turnpike_core::ledger::audit::{AuditReport, Auditor};
 
+use crate::approvals::{self, approvals_in_order};
 use crate::audit_log::{self, audit_in_order};
 use crate::error::StoreError;
 use crate::paid_calls::{self, paid_calls_in_order};
 use crate::payouts::{self, payouts_in_order};
+use crate::quotes::{self, quotes_in_order};
 use crate::rows::{self, ACCOUNT_COLUMNS, TENANT_HEAD_COLUMNS, tenant_params};
 use crate::sql::{Row, Sql, Statement};
 use crate::statements::{calls_in_order, transfers_in_order};
@@ -49,6 +51,8 @@ pub(crate) trait SharedUpkeep: Sql {
             ),
             of_tenant("seq", "events", "seq"),
             audit_in_order(tenant),
+            quotes_in_order(tenant),
+            approvals_in_order(tenant),
             of_tenant(TENANT_HEAD_COLUMNS, "tenants", "tenant_id"),
         ];
         let mut auditor = Auditor::new();
@@ -73,6 +77,8 @@ pub(crate) trait SharedUpkeep: Sql {
                     let record = audit_log::record(&row)?;
                     auditor.audit_line(&record.line(tenant), &record.hash);
                 }
+                8 => auditor.quote(&rows::document(&row, 0)?, &quotes::index(&row)?),
+                9 => auditor.approval(&rows::document(&row, 0)?, &approvals::index(&row)?),
                 _ => head = Some(rows::tenant_head(&row, 0)?),
             }
             read += 1;

@@ -9,7 +9,7 @@ use turnpike_core::ledger::command::{
     Capture, Drift, DriftKind, Grant, GrantSource, NewHold, OutcomeKind, StoredOutcome,
 };
 use turnpike_core::ledger::hold::CallSubject;
-use turnpike_core::ledger::{Action, CallRef, Command, Payer, TenantStatus};
+use turnpike_core::ledger::{Action, Command, Payer, TenantStatus};
 use turnpike_core::money::CreditsPerDollar;
 use turnpike_core::pricing::Charge;
 use turnpike_core::time::Day;
@@ -150,14 +150,9 @@ impl Bench {
             instance: Uuid::nil(),
             deadline: self.clock.now().plus_millis(1000),
             token: None,
+            authority: None,
         };
-        let call = CallRef {
-            call: hold.call,
-            payer: Payer::Pool,
-            claim: None,
-            loop_id: None,
-            token: None,
-        };
+        let call = hold.reference();
         self.run(tenant, Action::Hold(Box::new(hold))).await;
         let capture = Capture {
             call,

@@ -320,6 +320,7 @@ impl EndUserDesk {
         let Outcome::Retired {
             already,
             revoked_tokens,
+            canceled_approvals,
             policy_reset,
         } = done
         else {
@@ -333,7 +334,7 @@ impl EndUserDesk {
             "accountId": Payer::EndUser(id.clone()).account(actor.tenant.id).id(),
             "revokedTokens": revoked_tokens,
             "revokedAgentConnections": 0,
-            "canceledApprovals": 0,
+            "canceledApprovals": canceled_approvals,
             "policyReset": policy_reset,
         }))
     }

@@ -213,6 +213,7 @@ impl Bench {
             idempotency_key: None,
             attribution: None,
             loop_id: None,
+            approval_token: None,
         };
         let engine = Engine::new(self.store.clone(), self.clock.clone(), AppSettings::default());
         let desk = CallDesk::new(Arc::new(engine), shelf.clone());

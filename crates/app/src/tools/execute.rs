@@ -7,6 +7,7 @@ use serde_json::Value;
 use turnpike_core::access::KeyKind;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ledger::hold::CallSubject;
+use turnpike_core::ledger::quote::QuoteKind;
 use turnpike_core::money::PicoUsd;
 use turnpike_core::pricing::{Charge, EndpointCost, charge};
 use turnpike_core::usage::Usage;
@@ -17,6 +18,7 @@ use crate::context::CallContext;
 use crate::engine::{Admitted, Answer, Done, Engine, tell};
 use crate::error::AppError;
 use crate::providers::{ProviderEntry, tool_price_json};
+use crate::quotes::{presented, refused};
 use crate::sandbox;
 use crate::tools::ToolEntry;
 
@@ -70,7 +72,7 @@ impl CallDesk {
         }
         let claim = context.claim(raw);
         match self.prepare_tool(context, key, entry, endpoint, tool, raw).await {
-            Ok(prepared) => self.admit(context, claim, prepared).await,
+            Ok(prepared) => self.admit(context, claim, prepared, raw).await,
             Err(error) => self
                 .replay_or(context, claim.as_ref(), error)
                 .await
@@ -91,16 +93,17 @@ impl CallDesk {
         let slug = format!("{provider_id}/{endpoint}");
         context.callable(key).require(provider_id, &slug)?;
         let args = tool.read_args(raw)?;
+        let (store, environment) = (&*self.engine.store, &*self.engine.environment);
+        let quoted = presented(store, environment, context, &slug, &tool, &args).await?;
         let markup = context.markup(key, provider_id, &slug);
-        let (base, usage) = match tool.price()?.price(&args)? {
-            EndpointCost::Exact { cost, usage_units } => (
-                cost,
-                Some(Usage {
-                    units: usage_units,
-                    ..Usage::default()
-                }),
-            ),
-            EndpointCost::Live => (live_price(&entry, endpoint, &tool, &args).await?, None),
+        let bound_by_quote = quoted
+            .as_ref()
+            .is_some_and(|(quote, _)| quote.kind == QuoteKind::Ceiling);
+        let (base, usage) = match price_tool(&entry, endpoint, &tool, &args).await? {
+            ToolPrice::Exact { base, usage } => (base, usage),
+            // Nobody is charged a ceiling who has not agreed to it.
+            ToolPrice::Ceiling(base) if bound_by_quote => (base, None),
+            ToolPrice::Ceiling(_) => return Err(no_price()),
         };
         let subject = CallSubject {
             provider: provider_id.into(),
@@ -112,6 +115,9 @@ impl CallDesk {
             price: tool_price_json(base, &markup).into(),
         };
         let charge = charge(base, &markup)?;
+        if let Some((quote, _)) = &quoted {
+            quote.admit(charge.effective).map_err(|moved| refused(&moved))?;
+        }
         let own = tool
             .bounds()
             .timeout
@@ -129,38 +135,71 @@ impl CallDesk {
             subject,
             hold: charge,
             longest_ms,
+            authority: quoted.map(|(_, authority)| authority),
             plan,
         })
     }
 }
 
-/// Asks the provider what this call would cost.
-async fn live_price(
+/// What a call of a tool costs at the provider.
+pub(crate) enum ToolPrice {
+    /// So much.
+    Exact {
+        base: PicoUsd,
+        /// What was counted, where the price depends on it.
+        usage: Option<Usage>,
+    },
+    /// At most so much: the provider says no price before the call.
+    Ceiling(PicoUsd),
+}
+
+/// Works out what a call costs, and asks the provider where its price is live.
+///
+/// # Errors
+/// `PRICE_UNAVAILABLE`, `VALIDATION_ERROR` for arguments that have no price.
+pub(crate) async fn price_tool(
     entry: &ProviderEntry,
     endpoint: &str,
     tool: &ToolEntry,
     args: &Value,
-) -> Result<PicoUsd, AppError> {
+) -> Result<ToolPrice, AppError> {
+    let price = tool.price()?;
+    if let EndpointCost::Exact { cost, usage_units } = price.price(args)? {
+        let usage = Usage {
+            units: usage_units,
+            ..Usage::default()
+        };
+        return Ok(ToolPrice::Exact {
+            base: cost,
+            usage: Some(usage),
+        });
+    }
     let quoted = entry
         .provider
         .quote(endpoint, tool.definition.http.as_ref(), args, tool.bounds())
-        .await
-        .map_err(|error| {
+        .await;
+    let base = match (quoted, price.ceiling()) {
+        (Ok(quoted), _) => PicoUsd::from_micros(quoted),
+        (Err(error), ceiling) => {
             tracing::warn!(provider = entry.provider.id(), endpoint, %error, "no quote");
-            AppError::new(
-                ErrorCode::PriceUnavailable,
-                "the provider gave no price for this call",
-            )
-            .retry_after(5)
-        })?;
-    let base = PicoUsd::from_micros(quoted);
-    if tool.price()?.ceiling().is_some_and(|ceiling| base > ceiling) {
+            return ceiling.map(ToolPrice::Ceiling).ok_or_else(no_price);
+        }
+    };
+    if price.ceiling().is_some_and(|ceiling| base > ceiling) {
         return Err(AppError::new(
             ErrorCode::PriceUnavailable,
             "the provider's price is above what this service sells it for",
         ));
     }
-    Ok(base)
+    Ok(ToolPrice::Exact { base, usage: None })
+}
+
+fn no_price() -> AppError {
+    AppError::new(
+        ErrorCode::PriceUnavailable,
+        "the provider gave no price for this call",
+    )
+    .retry_after(5)
 }
 
 impl Engine {

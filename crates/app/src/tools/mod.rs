@@ -11,5 +11,6 @@ pub mod search;
 
 pub use definition::{Effects, ToolDefinition, ToolEntry, is_slug};
 pub use desk::{ToolCaller, ToolDesk};
+pub(crate) use execute::{ToolPrice, price_tool};
 pub(crate) use imports::OperatorImports;
 pub use imports::ToolImport;

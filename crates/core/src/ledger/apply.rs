@@ -19,8 +19,8 @@ use super::rejection::Rejection;
 use super::token::EndUserToken;
 use super::transfer::{Cause, Transfer};
 use super::{
-    apply_call, apply_dispute, apply_drift, apply_paid_call, apply_payout, apply_refund, apply_settlement,
-    apply_topup, apply_user,
+    apply_approval, apply_call, apply_dispute, apply_drift, apply_paid_call, apply_payout, apply_quote,
+    apply_refund, apply_settlement, apply_topup, apply_user,
 };
 use crate::ids::{CallId, EventId, ExternalUserId, TokenId, TransferId, audit_id};
 use crate::money::Micros;
@@ -73,6 +73,10 @@ pub fn apply(books: &mut Books, command: &Command) -> Result<Outcome, Rejection>
             Action::AbandonPaidCall(call) => apply_paid_call::abandon(&mut step, call),
             Action::LeaseSettlement(lease) => apply_settlement::lease(&mut step, lease),
             Action::ReportSettlement(report) => apply_settlement::report(&mut step, report),
+            Action::OpenQuote(new) => apply_quote::open(&mut step, new),
+            Action::CancelQuote(cancel) => apply_quote::cancel(&mut step, cancel),
+            Action::RequestApproval(new) => apply_approval::request(&mut step, new),
+            Action::DecideApproval(decision) => apply_approval::decide(&mut step, decision),
         }?;
         step.write_note(&outcome)?;
         Ok(outcome)
@@ -161,6 +165,8 @@ impl Step<'_> {
                 | Outcome::Payout { changed: false, .. }
                 | Outcome::PayoutSettings { changed: false, .. }
                 | Outcome::PaidCall { changed: false, .. }
+                | Outcome::Quote { changed: false, .. }
+                | Outcome::Approval { changed: false, .. }
         ) {
             return Ok(());
         }

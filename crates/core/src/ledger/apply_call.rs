@@ -14,6 +14,7 @@ use super::hold::{CallRef, Hold, HoldState, LoopCount};
 use super::policy::{Policy, allows};
 use super::rejection::{LimitScope, Rejection};
 use super::transfer::Cause;
+use super::{apply_approval, apply_quote};
 use crate::money::Micros;
 
 pub(super) fn hold(step: &mut Step<'_>, new: &NewHold) -> Result<Outcome, Rejection> {
@@ -37,10 +38,12 @@ pub(super) fn hold(step: &mut Step<'_>, new: &NewHold) -> Result<Outcome, Reject
             "the end user's policy does not name it",
         ));
     }
-    match policy.require_approval_above_usd {
-        Some(threshold) if new.amount > threshold => return Err(Rejection::ApprovalRequired { threshold }),
-        _ => {}
-    }
+    let authority = new.authority.as_deref();
+    let quote = match authority {
+        Some(authority) => apply_quote::consume(step, new, authority)?,
+        None => None,
+    };
+    let approval = apply_approval::consume(step, new, authority, policy.require_approval_above_usd)?;
     let key = new.payer.account(step.command.tenant);
     let mut account = step.account(&key)?;
     if account.status != AccountStatus::Active {
@@ -89,11 +92,10 @@ pub(super) fn hold(step: &mut Step<'_>, new: &NewHold) -> Result<Outcome, Reject
         );
     }
     let call = CallRef {
-        call: new.call,
-        payer: new.payer.clone(),
-        claim: new.claim.as_ref().map(|claim| claim.key.clone()),
         loop_id,
-        token: new.token,
+        quote,
+        approval,
+        ..new.reference()
     };
     let hold = Hold {
         call,
@@ -467,6 +469,10 @@ fn end_uncharged(
             return Err(Rejection::NotLoaded("claim"));
         }
         step.books.claims.remove(claim.clone());
+    }
+    if end.frees_claim {
+        apply_quote::give_back(step, &hold.call)?;
+        apply_approval::give_back(step, &hold.call)?;
     }
     let balance = step
         .account(&hold.call.payer.account(step.command.tenant))?

@@ -9,6 +9,7 @@ use super::apply::{Step, object};
 use super::command::{NewPolicy, NewToken, Outcome, Retire, RevokeTokens, SetFrozen};
 use super::event::EventType;
 use super::rejection::{Blockers, Rejection};
+use super::{apply_approval, apply_quote};
 use crate::ids::ExternalUserId;
 
 pub(super) fn mint_token(step: &mut Step<'_>, new: &NewToken) -> Result<Outcome, Rejection> {
@@ -131,6 +132,7 @@ pub(super) fn retire(step: &mut Step<'_>, retire: &Retire) -> Result<Outcome, Re
         return Ok(Outcome::Retired {
             already: true,
             revoked_tokens: 0,
+            canceled_approvals: 0,
             policy_reset: false,
         });
     }
@@ -147,6 +149,8 @@ pub(super) fn retire(step: &mut Step<'_>, retire: &Retire) -> Result<Outcome, Re
         return Err(Rejection::NotRetirable(Box::new(blockers)));
     }
     let revoked_tokens = revoke_live(step, &retire.end_user);
+    let canceled_approvals = apply_approval::cancel_all(step, &retire.end_user);
+    apply_quote::cancel_all(step, &retire.end_user);
     let policy_reset = *user.policy != super::policy::Policy::default();
     user.retired = true;
     user.policy = Arc::default();
@@ -158,6 +162,7 @@ pub(super) fn retire(step: &mut Step<'_>, retire: &Retire) -> Result<Outcome, Re
     Ok(Outcome::Retired {
         already: false,
         revoked_tokens,
+        canceled_approvals,
         policy_reset,
     })
 }

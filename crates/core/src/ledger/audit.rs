@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::account::{Account, AccountKey, AccountKind};
+use super::audit_authority::Uses;
 use super::audit_log::AuditLine;
 use super::books::TenantHead;
 use super::hold::{Hold, HoldState};
@@ -28,6 +29,7 @@ pub struct Auditor {
     calls: BTreeMap<CallId, CallSum>,
     payouts: BTreeMap<Arc<str>, PayoutSum>,
     pub(super) paid: BTreeMap<AccountKey, i128>,
+    pub(super) uses: Uses,
     chain: [u8; 32],
     next_transfer: i64,
     next_event: i64,
@@ -72,6 +74,10 @@ pub struct AuditCounts {
     pub paid_calls: u64,
     /// Those that are not over.
     pub open_paid_calls: u64,
+    /// Quotes.
+    pub quotes: u64,
+    /// Approvals.
+    pub approvals: u64,
     /// Rows of the audit log.
     pub audit_rows: u64,
 }
@@ -101,6 +107,7 @@ impl Auditor {
             calls: BTreeMap::new(),
             payouts: BTreeMap::new(),
             paid: BTreeMap::new(),
+            uses: Uses::new(),
             chain: GENESIS,
             next_transfer: 1,
             next_event: 1,
@@ -116,6 +123,8 @@ impl Auditor {
                 payouts: 0,
                 paid_calls: 0,
                 open_paid_calls: 0,
+                quotes: 0,
+                approvals: 0,
                 audit_rows: 0,
             },
             findings: Vec::new(),
@@ -234,6 +243,7 @@ impl Auditor {
     pub fn hold(&mut self, tenant: TenantId, hold: &Hold) {
         self.counts.holds = self.counts.holds.saturating_add(1);
         let id = hold.call.call;
+        self.authority(hold);
         self.entries_fit(id, hold.charged, hold.refunded, hold.loss);
         if hold.charged > hold.amount || hold.refunded > hold.charged || hold.charged.is_negative() {
             self.find(format!("call {id}: 0 ≤ refunded ≤ charged ≤ hold does not hold"));
@@ -431,6 +441,7 @@ impl Auditor {
         for payout in std::mem::take(&mut self.payouts).into_keys() {
             self.find(format!("payout {payout} has entries and no record"));
         }
+        self.missing_authority();
         for call in std::mem::take(&mut self.calls).into_keys() {
             self.find(format!("call {call} has entries and no record"));
         }

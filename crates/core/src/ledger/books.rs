@@ -10,6 +10,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use super::account::{Account, AccountKey, AccountKind, TenantStatus};
+use super::approval::Approval;
 use super::command::{AuditEntry, Drift, StoredOutcome};
 use super::drift::{DriftKey, DriftWindow};
 use super::event::Event;
@@ -17,10 +18,13 @@ use super::hold::{Claim, ClaimKey, Hold, LoopCount, LoopKey};
 use super::paid_call::PaidCall;
 use super::payout::{Payout, PayoutSettings};
 use super::policy::EndUser;
+use super::quote::Quote;
 use super::token::EndUserToken;
 use super::topup::{AutoTopup, Topup};
 use super::transfer::{GENESIS, Transfer};
-use crate::ids::{CallId, ExternalUserId, PayoutId, RequestId, TenantId, TokenId, TopupId};
+use crate::ids::{
+    ApprovalId, CallId, ExternalUserId, PayoutId, QuoteId, RequestId, TenantId, TokenId, TopupId,
+};
 use crate::money::{CreditsPerDollar, Micros};
 use crate::time::Timestamp;
 
@@ -278,6 +282,10 @@ pub struct Books {
     pub payout_settings: Table<TenantId, PayoutSettings>,
     /// Calls that wallets pay for by themselves.
     pub paid_calls: Table<(TenantId, RequestId), PaidCall>,
+    /// Quotes.
+    pub quotes: Table<(TenantId, QuoteId), Quote>,
+    /// Approvals.
+    pub approvals: Table<(TenantId, ApprovalId), Approval>,
     /// Transfers to append.
     pub transfers: Vec<Transfer>,
     /// Events to append, with their tenant.
@@ -308,6 +316,8 @@ macro_rules! each_table {
         $books.payouts.$does();
         $books.payout_settings.$does();
         $books.paid_calls.$does();
+        $books.quotes.$does();
+        $books.approvals.$does();
     };
 }
 

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::account::{Balance, Payer, coded_enum};
+use super::approval::{Approval, DecideApproval};
 use super::audit_log::AuditLine;
 use super::drift::{DriftEvidence, DriftFigures, DriftThreshold};
 use super::hold::{CallRef, CallSubject, ClaimKey, LoopKey};
@@ -13,6 +14,7 @@ use super::paid_call::{
     FailPaidCall, FinishPaidCall, LeaseSettlement, NewPaidCall, PaidCall, PaidCallRef, SettlementReport,
 };
 use super::payout::{NewPayout, Payout, PayoutChange, PayoutReport, PayoutSettings};
+use super::quote::{CallAuthority, CancelQuote, Quote};
 use super::topup::{AutoTopup, Topup};
 pub use super::topup_command::{
     AttachCheckout, AutoTopupChoice, DisputeReport, NewRefund, NewTopup, PaymentState, RefundReport,
@@ -161,6 +163,14 @@ pub enum Action {
     LeaseSettlement(LeaseSettlement),
     /// Somebody told what became of a settlement.
     ReportSettlement(SettlementReport),
+    /// A price is said for one call, and kept.
+    OpenQuote(Box<Quote>),
+    /// A quote is withdrawn.
+    CancelQuote(CancelQuote),
+    /// Somebody wishes what the workspace has to approve.
+    RequestApproval(Box<Approval>),
+    /// An owner or admin decides about it.
+    DecideApproval(Box<DecideApproval>),
 }
 
 coded_enum! {
@@ -238,6 +248,8 @@ pub struct NewHold {
     pub deadline: Timestamp,
     /// The end user's token it was asked with.
     pub token: Option<TokenId>,
+    /// The quote and the approval it rests on, where there are such.
+    pub authority: Option<Box<CallAuthority>>,
 }
 
 coded_enum! {
@@ -417,6 +429,8 @@ pub enum Outcome {
         already: bool,
         /// Tokens that stopped working by it.
         revoked_tokens: u64,
+        /// Approvals that were open and are not any more.
+        canceled_approvals: u64,
         /// Whether limits were taken away by it.
         policy_reset: bool,
     },
@@ -443,9 +457,37 @@ pub enum Outcome {
         /// Whether this changed anything; not when the request was claimed by the same payment before.
         changed: bool,
     },
+    /// The quote as it is now.
+    Quote {
+        /// The quote.
+        quote: Box<Quote>,
+        /// Whether this changed anything.
+        changed: bool,
+    },
+    /// The approval as it is now.
+    Approval {
+        /// The approval.
+        approval: Box<Approval>,
+        /// Whether this changed anything; not when the same wish is open already.
+        changed: bool,
+    },
 }
 
 impl NewHold {
+    /// How the later commands name the call.
+    pub fn reference(&self) -> CallRef {
+        let authority = self.authority.as_deref();
+        CallRef {
+            call: self.call,
+            payer: self.payer.clone(),
+            claim: self.claim.as_ref().map(|claim| claim.key.clone()),
+            loop_id: self.loop_id.clone(),
+            token: self.token,
+            quote: authority.and_then(|authority| authority.quote.as_ref().map(|quote| quote.id)),
+            approval: authority.and_then(|authority| authority.approval),
+        }
+    }
+
     /// The counter of the call's loop.
     pub fn loop_key(&self, tenant: TenantId) -> Option<LoopKey> {
         let owner = self.payer.external_user_id()?.clone();

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use super::account::{Payer, coded_enum};
-use crate::ids::{CallId, TenantId, TokenId};
+use crate::ids::{ApprovalId, CallId, QuoteId, TenantId, TokenId};
 use crate::money::Micros;
 use crate::time::Timestamp;
 use crate::usage::Usage;
@@ -111,6 +111,18 @@ pub struct CallRef {
     pub loop_id: Option<Arc<str>>,
     /// The end user's token it was asked with.
     pub token: Option<TokenId>,
+    /// The quote it was made with.
+    pub quote: Option<QuoteId>,
+    /// The approval it was made with.
+    pub approval: Option<ApprovalId>,
+}
+
+impl CallSubject {
+    /// How policies name it: `provider/endpoint`, or `provider/model` for a model call.
+    pub fn slug(&self) -> String {
+        let name = self.model.as_ref().unwrap_or(&self.endpoint);
+        format!("{}/{name}", self.provider)
+    }
 }
 
 impl CallRef {

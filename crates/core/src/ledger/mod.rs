@@ -6,16 +6,20 @@
 
 pub mod account;
 mod apply;
+mod apply_approval;
 mod apply_call;
 mod apply_dispute;
 mod apply_drift;
 mod apply_paid_call;
 mod apply_payout;
+mod apply_quote;
 mod apply_refund;
 mod apply_settlement;
 mod apply_topup;
 mod apply_user;
+pub mod approval;
 pub mod audit;
+mod audit_authority;
 pub mod audit_log;
 mod audit_paid_call;
 pub mod books;
@@ -28,6 +32,7 @@ mod needs;
 pub mod paid_call;
 pub mod payout;
 pub mod policy;
+pub mod quote;
 pub mod rejection;
 mod shares;
 pub mod token;

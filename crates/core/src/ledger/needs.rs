@@ -7,7 +7,9 @@ use super::command::{Action, Command, TopupRef, event_claim};
 use super::drift::DriftKey;
 use super::hold::{CallRef, ClaimKey, LoopKey};
 use super::paid_call::{PaidCall, PaidCallRef};
-use crate::ids::{CallId, ExternalUserId, PayoutId, RequestId, TenantId, TokenId, TopupId};
+use crate::ids::{
+    ApprovalId, CallId, ExternalUserId, PayoutId, QuoteId, RequestId, TenantId, TokenId, TopupId,
+};
 
 /// The rows a batch has to load before its commands are applied.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +42,14 @@ pub struct Needs {
     pub payout_settings: Vec<TenantId>,
     /// Paid calls.
     pub paid_calls: Vec<(TenantId, RequestId)>,
+    /// Quotes by id.
+    pub quotes: Vec<(TenantId, QuoteId)>,
+    /// End users all of whose open quotes are needed.
+    pub quote_owners: Vec<(TenantId, ExternalUserId)>,
+    /// Approvals by id.
+    pub approvals: Vec<(TenantId, ApprovalId)>,
+    /// End users all of whose open approvals are needed.
+    pub approval_owners: Vec<(TenantId, ExternalUserId)>,
 }
 
 impl Command {
@@ -70,6 +80,7 @@ impl Command {
                     .extend(hold.claim.as_ref().map(|claim| claim.key.clone()));
                 needs.loops.extend(hold.loop_key(self.tenant));
                 needs.tokens.extend(hold.token.map(|token| (self.tenant, token)));
+                needs.authority(self.tenant, &hold.reference());
             }
             Action::MarkDispatched(call) => needs.holds.push((self.tenant, call.call)),
             Action::Capture(capture) => needs.call(self.tenant, &capture.call, false),
@@ -113,7 +124,10 @@ impl Command {
             Action::SetFrozen(frozen) => needs.payer(self.tenant, &frozen.payer),
             Action::Retire(retire) => {
                 needs.payer(self.tenant, &Payer::EndUser(retire.end_user.clone()));
-                needs.token_owners.push((self.tenant, retire.end_user.clone()));
+                let owner = (self.tenant, retire.end_user.clone());
+                needs.token_owners.push(owner.clone());
+                needs.quote_owners.push(owner.clone());
+                needs.approval_owners.push(owner);
             }
             Action::DriftReport(report) => needs.drift_windows.push(DriftKey {
                 tenant: self.tenant,
@@ -146,6 +160,22 @@ impl Command {
             }
             Action::LeaseSettlement(lease) => needs.paid_calls.push((self.tenant, lease.call.id)),
             Action::ReportSettlement(report) => needs.paid_call(self.tenant, &report.call),
+            Action::OpenQuote(new) => {
+                needs
+                    .end_users
+                    .extend(new.owner.clone().map(|owner| (self.tenant, owner)));
+                needs.quotes.push((self.tenant, new.id));
+            }
+            Action::CancelQuote(cancel) => needs.quotes.push((self.tenant, cancel.id)),
+            Action::RequestApproval(new) => {
+                needs.end_users.push((self.tenant, new.owner.clone()));
+                needs.approvals.push((self.tenant, new.id));
+                needs.approval_owners.push((self.tenant, new.owner.clone()));
+            }
+            Action::DecideApproval(decision) => {
+                needs.end_users.push((self.tenant, decision.owner.clone()));
+                needs.approvals.push((self.tenant, decision.id));
+            }
         }
     }
 }
@@ -172,7 +202,14 @@ impl Needs {
         self.tokens.extend(call.token.map(|token| (tenant, token)));
         if frees_claim {
             self.claims.extend(call.claim.clone());
+            self.authority(tenant, call);
         }
+    }
+
+    fn authority(&mut self, tenant: TenantId, call: &CallRef) {
+        self.quotes.extend(call.quote.map(|quote| (tenant, quote)));
+        self.approvals
+            .extend(call.approval.map(|approval| (tenant, approval)));
     }
 
     fn topup(&mut self, tenant: TenantId, topup: &TopupRef) {

@@ -49,6 +49,12 @@ impl Policy {
             .is_none_or(|patterns| allows(patterns, provider, endpoint, model))
     }
 
+    /// Whether what `slug` names may be called.
+    pub fn allows_slug(&self, slug: &str) -> bool {
+        slug.split_once('/')
+            .is_some_and(|(provider, name)| self.allows(provider, name, None))
+    }
+
     /// Whether a call that holds `amount` keeps within every limit.
     pub(super) fn admit(
         &self,

@@ -1,9 +1,11 @@
 //! Why a command was refused. A refused command has changed nothing.
 
 use super::account::TenantStatus;
+use super::approval::ApprovalState;
 use super::hold::HoldState;
 use super::paid_call::PaidCallState;
 use super::policy::OpenItems;
+use super::quote::QuoteRefusal;
 use crate::money::Micros;
 use crate::time::Timestamp;
 
@@ -126,6 +128,30 @@ pub enum Rejection {
     ApprovalRequired {
         /// Above this.
         threshold: Micros,
+    },
+    /// The quote does not fit the call, or is over.
+    #[error("{0}")]
+    QuoteRefused(QuoteRefusal),
+    /// No such approval.
+    #[error("unknown approval")]
+    UnknownApproval,
+    /// The approval was decided otherwise, or its time is over.
+    #[error("the approval is {0}")]
+    ApprovalNotOpen(ApprovalState),
+    /// The end user has as many approvals open as it may.
+    #[error("{limit} approvals are open already")]
+    TooManyApprovals {
+        /// As many as it may.
+        limit: usize,
+    },
+    /// The end user may call the tool already.
+    #[error("the end user may call it already")]
+    ToolAllowed,
+    /// The policy names as many tools as it may.
+    #[error("the policy names {limit} tools already")]
+    PolicyFull {
+        /// As many as it may.
+        limit: usize,
     },
     /// Automatic top-ups do not apply now.
     #[error("no automatic top-up: {0}")]

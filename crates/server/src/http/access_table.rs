@@ -215,6 +215,15 @@ pub(crate) const TABLE: &[Rule] = &[
     delete("/api/credits/pricing/providers/{provider}", CATALOGUE, Effect::Manage),
     put("/api/credits/pricing/endpoints/{provider}/{endpoint}", CATALOGUE, Effect::Manage),
     delete("/api/credits/pricing/endpoints/{provider}/{endpoint}", CATALOGUE, Effect::Manage),
+    // Tools
+    post("/api/credits/tools/estimate", Demand::Caller, Effect::Spend),
+    delete("/api/credits/tools/estimate/{quoteId}", Demand::Caller, Effect::Manage),
+    // Approvals
+    get("/api/credits/approvals", READ),
+    post("/api/credits/approvals", Demand::Caller, Effect::Manage),
+    get("/api/credits/approvals/{approvalId}", READ),
+    post("/api/credits/approvals/{approvalId}/approve", administrator(Scope::CreditsMove), Effect::Manage),
+    post("/api/credits/approvals/{approvalId}/deny", administrator(Scope::CreditsMove), Effect::Manage),
     // Sessions
     post("/api/credits/step-up", session(Scope::TenantRead), Effect::Manage),
     post("/api/credits/sign-out", Demand::Person, Effect::Manage),
@@ -291,6 +300,8 @@ pub(crate) const PAGES: &[Rule] = &[
     get("/connect/again", Demand::Public),
     get("/connect/{account}", Demand::Public),
     post("/connect/{account}", Demand::Public, Effect::Manage),
+    get("/approve/{approval}", Demand::Public),
+    post("/approve/{approval}", Demand::Public, Effect::Manage),
     get("/identity", Demand::Public),
     get("/identity/join", Demand::Public),
     post("/identity/join", Demand::Public, Effect::Manage),

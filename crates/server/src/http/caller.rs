@@ -16,6 +16,8 @@ use super::{App, cors, sessions};
 
 /// Longest bearer credential that is looked at.
 const MAX_BEARER: usize = 16 * 1024;
+/// Longest approval token that is looked at.
+const MAX_APPROVAL_TOKEN: usize = 200;
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 fn invalid(code: ErrorCode, message: impl Into<String>) -> ApiError {
@@ -190,6 +192,7 @@ pub(crate) fn call_context(app: &App, parts: &Parts, actor: Actor) -> Result<Cal
         idempotency_key: idempotency_key(headers)?,
         attribution: attribution(app, headers)?,
         loop_id: loop_id(app, headers)?,
+        approval_token: approval_token(app, headers)?,
         actor,
     })
 }
@@ -213,6 +216,17 @@ pub(crate) fn checked_key(bytes: &[u8]) -> Result<Arc<str>, ApiError> {
             "Idempotency-Key must be 1 to 255 visible ASCII characters",
         )),
     }
+}
+
+/// The token of a quote, whatever it says.
+fn approval_token(app: &App, headers: &HeaderMap) -> Result<Option<Arc<str>>, ApiError> {
+    let name = &app.names.approval_token;
+    let token = single_text(headers, name, ErrorCode::ValidationError)?;
+    if token.is_some_and(|token| token.len() > MAX_APPROVAL_TOKEN) {
+        let message = "must be a token that an estimate gave out";
+        return Err(ApiError(AppError::invalid(name.as_str(), message)));
+    }
+    Ok(token.map(Into::into))
 }
 
 /// `^[A-Za-z0-9][A-Za-z0-9._:-]{15,127}$`, as session ids (specification 4.4).

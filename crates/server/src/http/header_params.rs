@@ -69,6 +69,19 @@ pub(super) struct CallLabels {
     attribution: Option<String>,
 }
 
+/// Of a call that was quoted.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+pub(super) struct ApprovalToken {
+    /// The token of an estimate of exactly this call: it costs no more than that.
+    #[param(
+        rename = "X-Svc-Approval-Token",
+        required = false,
+        pattern = "^qt_[A-Za-z0-9_-]{64}$"
+    )]
+    approval_token: Option<String>,
+}
+
 /// Of an event of the payment processor.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]

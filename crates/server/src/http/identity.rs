@@ -83,7 +83,7 @@ async fn guard(State(app): AppState, request: Request, next: Next) -> Response {
 }
 
 /// Who is connected.
-fn address(parts: &Parts) -> IpAddr {
+pub(super) fn address(parts: &Parts) -> IpAddr {
     let peer = parts.extensions.get::<Peer>();
     peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |Peer(address)| address.ip())
 }

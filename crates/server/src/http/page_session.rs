@@ -12,7 +12,7 @@ use turnpike_app::sessions::{NewSession, Session};
 use super::App;
 
 /// Its name and attributes on the machine itself, without TLS, and elsewhere.
-const PLAIN: (&str, &str) = ("turnpike_session", "Path=/identity");
+const PLAIN: (&str, &str) = ("turnpike_session", "Path=/");
 const SECURE: (&str, &str) = ("__Host-turnpike_session", "Path=/; Secure");
 /// As long as the session that it carries.
 const MAX_AGE_SECS: i64 = 12 * 3600;
@@ -193,7 +193,7 @@ mod tests {
             let begins = if secure {
                 "__Host-turnpike_session=x.y.z; Path=/; Secure; Max-Age=43200; "
             } else {
-                "turnpike_session=x.y.z; Path=/identity; Max-Age=43200; "
+                "turnpike_session=x.y.z; Path=/; Max-Age=43200; "
             };
             assert_eq!(text, format!("{begins}HttpOnly; SameSite=Strict"), "{url}");
             assert!(cookie.is_sensitive());

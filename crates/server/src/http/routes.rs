@@ -33,8 +33,8 @@ use super::openapi::{self, Errors};
 use super::problem::ApiError;
 use super::wrap::{panicked, wrap};
 use super::{
-    catalogue, checkout, connect, end_users, header_params, identity, invitations, keys, payouts, pricing,
-    sessions, tokens, tools, topups, vendor, vendor_doc, webhooks, workspace,
+    approval_page, approvals, catalogue, checkout, connect, end_users, header_params, identity, invitations,
+    keys, payouts, pricing, quotes, sessions, tokens, tools, topups, vendor, vendor_doc, webhooks, workspace,
 };
 use crate::pages::{ICON_PATH, STYLESHEET_PATH};
 use crate::service::SetupError;
@@ -72,6 +72,8 @@ pub(super) fn documented() -> OpenApiRouter<Arc<App>> {
         .merge(keys::routes())
         .merge(catalogue::routes())
         .merge(pricing::routes())
+        .merge(quotes::routes())
+        .merge(approvals::routes())
         .merge(workspace::routes())
         .merge(vendor::routes())
         .routes(routes!(openapi_json))
@@ -99,6 +101,10 @@ pub(crate) fn router(app: &Arc<App>) -> Result<Router, SetupError> {
         .route("/connect/done", get(connect::done))
         .route("/connect/again", get(connect::again))
         .route("/connect/{account}", get(connect::show).post(connect::connect))
+        .route(
+            "/approve/{approval}",
+            get(approval_page::show).post(approval_page::decide),
+        )
         .route(STYLESHEET_PATH, get(checkout::stylesheet))
         .route(ICON_PATH, get(checkout::icon))
         .merge(identity::pages(app))
@@ -206,7 +212,8 @@ async fn models(State(app): AppState, request: Request) -> Answered {
     params(
         ("provider" = String, Path, description = "Provider id", pattern = "^[a-z0-9][a-z0-9-]*$", example = "sim"),
         ("endpoint" = String, Path, description = "Endpoint name", pattern = "^[a-z0-9][a-z0-9-]*$", example = "echo"),
-        header_params::OptionalKey, header_params::OnBehalfOf, header_params::CallLabels),
+        header_params::OptionalKey, header_params::OnBehalfOf, header_params::CallLabels,
+        header_params::ApprovalToken),
     request_body(
         content = BTreeMap<String, Value>,
         description = "The tool's arguments, an object that fits its schema"),

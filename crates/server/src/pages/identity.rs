@@ -33,7 +33,7 @@ fn is_path(message: &str) -> bool {
         .any(|path| message.starts_with(path))
 }
 
-fn framed(title: &str, body: &Markup) -> String {
+pub(super) fn framed(title: &str, body: &Markup) -> String {
     let body = html! {
         main.identity {
             (merchant("Turnpike"))
@@ -43,7 +43,7 @@ fn framed(title: &str, body: &Markup) -> String {
     document(&format!("{title} – Turnpike"), false, None, &body)
 }
 
-fn problem(error: Option<&str>) -> Markup {
+pub(super) fn problem(error: Option<&str>) -> Markup {
     html! { @if let Some(error) = error { p.problem role="alert" { (error) } } }
 }
 
@@ -77,7 +77,7 @@ fn new_password() -> Markup {
     }
 }
 
-fn code_field(label: &str, hint: &str, numeric: bool) -> Markup {
+pub(super) fn code_field(label: &str, hint: &str, numeric: bool) -> Markup {
     html! {
         div.field {
             label for="code" { (label) }

@@ -7,6 +7,7 @@
 //!
 //! Routes, headers and the state of a session are left to others.
 
+pub(crate) mod approval;
 mod checkout;
 mod connect;
 pub(crate) mod identity;

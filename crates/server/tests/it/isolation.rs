@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::approvals::APPROVALS;
 use crate::harness::hooks::{ENDPOINTS, HOOK_EVENTS};
 use crate::harness::payments::POOL_TOPUPS;
 use crate::harness::payouts::{ADDRESS, PAYOUTS};
@@ -45,6 +46,8 @@ fn nobodys() -> BTreeMap<&'static str, String> {
         "keyId",
         "payoutId",
         "invitationId",
+        "quoteId",
+        "approvalId",
     ]
     .map(|name| (name, unknown.clone()))
     .into();
@@ -98,6 +101,11 @@ impl World {
         let stablecoin = format!("{PAYOUTS}/stablecoin");
         made(as_owner(Method::PUT, &stablecoin, address), 200).await;
         let payout = made(as_owner(Method::POST, PAYOUTS, json!({})), 201).await;
+        let limit = json!({ "allowedTools": ["up/*"] });
+        site.limit(&user, &limit).await;
+        let wish = json!({ "slug": "tools/fetch", "externalUserId": user });
+        let approval = made(site.post(APPROVALS, &wish), 201).await;
+        let estimate = site.estimate(&json!({ "slug": "tools/fetch" })).await;
         let events = made(site.get(HOOK_EVENTS), 200).await;
         let ids = BTreeMap::from([
             ("callId", called.header("x-svc-call-id").unwrap().to_owned()),
@@ -111,6 +119,8 @@ impl World {
             ("keyId", id(&key["keyMetadata"]["id"])),
             ("invitationId", id(&invited["invitation"]["id"])),
             ("payoutId", id(&payout["payout"]["payoutId"])),
+            ("approvalId", id(&approval["approval"]["id"])),
+            ("quoteId", id(&estimate["estimate"]["id"])),
             ("subject", owner.clone()),
         ]);
         Self {

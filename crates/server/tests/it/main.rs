@@ -27,6 +27,7 @@
 mod harness;
 
 mod allocations;
+mod approvals;
 mod auth;
 mod authorisation;
 mod auto_topups;
@@ -70,6 +71,8 @@ mod policies;
 mod pricing;
 mod pricing_edits;
 mod processor_events;
+#[cfg(feature = "failpoints")]
+mod quote_crashes;
 mod retention;
 mod retirement;
 mod sandbox;
@@ -80,6 +83,7 @@ mod step_up;
 mod streams;
 mod tokens;
 mod tool_prices;
+mod tool_quotes;
 mod tools_search;
 #[cfg(feature = "failpoints")]
 mod topup_crashes;

@@ -3,12 +3,14 @@
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::approvals::APPROVALS;
 use crate::harness::hooks::{ENDPOINTS, HOOK_EVENTS};
 use crate::harness::payments::{EVENTS, POOL_TOPUPS, TOPUPS};
 use crate::harness::payouts::PAYOUTS;
 use crate::harness::wallet::{PAID_CHAT, PAID_FIM, PAID_LIST};
 use crate::harness::{CHAT, TOOL, chat};
 use crate::keys::KEYS;
+use crate::tool_quotes::ESTIMATE;
 use crate::tools_search::{DESCRIBE, SEARCH};
 
 /// What a route demands.
@@ -60,6 +62,7 @@ pub fn rows() -> Vec<Row> {
     rows.extend(rows_of_payouts());
     rows.extend(rows_of_keys());
     rows.extend(rows_of_prices());
+    rows.extend(rows_of_approvals());
     rows.extend(rows_of_paid_calls());
     // At the end: whoever signs out is not let in any more.
     rows.extend(rows_of_sessions());
@@ -153,6 +156,27 @@ fn rows_of_calls() -> Vec<Row> {
         same(Method::GET, "/.well-known/jwks.json", Access::Public),
         same(Method::GET, "/healthz", Access::Public),
         same(Method::GET, "/readyz", Access::Public),
+    ]
+}
+
+fn rows_of_approvals() -> Vec<Row> {
+    let decides = Access::Administrator("credits:move");
+    let nothing = "0190a0b0-0000-7000-8000-000000000000";
+    let about = |method, root: &str, name: &str, below: &str, access| {
+        let leak = |text: String| -> &'static str { text.leak() };
+        let route = leak(format!("{root}/{{{name}}}{below}"));
+        let path = leak(format!("{root}/{nothing}{below}"));
+        row(method, route, path, access).gives(404)
+    };
+    let approval = |method, below, access| about(method, APPROVALS, "approvalId", below, access);
+    vec![
+        row(Method::POST, ESTIMATE, ESTIMATE, Access::Calling).sends(json!({ "slug": "tools/fetch" })),
+        about(Method::DELETE, ESTIMATE, "quoteId", "", Access::Calling),
+        row(Method::GET, APPROVALS, APPROVALS, READ),
+        row(Method::POST, APPROVALS, APPROVALS, Access::Calling).gives(400),
+        approval(Method::GET, "", READ),
+        approval(Method::POST, "/approve", decides),
+        approval(Method::POST, "/deny", decides),
     ]
 }
 

@@ -9,6 +9,7 @@ mod keys;
 mod paid_calls;
 mod payouts;
 mod people;
+mod quotes;
 mod reads;
 mod sessions;
 mod topups;
@@ -107,7 +108,9 @@ impl Ledger for MemoryStore {
             drift_windows,
             payouts,
             payout_settings,
-            paid_calls
+            paid_calls,
+            quotes,
+            approvals
         );
         let outcome = apply(&mut state.books, &command)?;
         for transfer in &state.books.transfers {
@@ -304,6 +307,14 @@ impl Upkeep for MemoryStore {
                 .get(&PaidCall::claim(tenant, &call.payment.key));
             auditor.paid_call(tenant, call, &call.index(), claim.map(|claim| claim.subject));
         }
+        let quotes = state.books.quotes.iter();
+        quotes
+            .filter(|((of, _), _)| *of == tenant)
+            .for_each(|(_, quote)| auditor.quote(quote, &quote.index()));
+        let approvals = state.books.approvals.iter();
+        approvals
+            .filter(|((of, _), _)| *of == tenant)
+            .for_each(|(_, approval)| auditor.approval(approval, &approval.index()));
         let mut accounts: Vec<_> = state
             .books
             .accounts

@@ -8,7 +8,9 @@ use std::hash::Hash;
 
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Statement};
-use turnpike_core::ids::{CallId, ExternalUserId, PayoutId, RequestId, TenantId, TokenId, TopupId};
+use turnpike_core::ids::{
+    ApprovalId, CallId, ExternalUserId, PayoutId, QuoteId, RequestId, TenantId, TokenId, TopupId,
+};
 use turnpike_core::ledger::drift::DriftKey;
 use turnpike_core::ledger::hold::{ClaimKey, LoopKey};
 use turnpike_core::ledger::{AccountKey, Books, Needs, Table};
@@ -56,6 +58,10 @@ pub(super) struct Loads {
     payouts: Statement,
     payout_settings: Statement,
     paid_calls: Statement,
+    quotes: Statement,
+    quotes_of: Statement,
+    approvals: Statement,
+    approvals_of: Statement,
 }
 
 impl Loads {
@@ -119,6 +125,24 @@ impl Loads {
         let paid_calls = "SELECT k.n, d.document
              FROM unnest($1::smallint[], $2::uuid[], $3::uuid[]) WITH ORDINALITY AS k(b, t, i, n)
              JOIN paid_calls d ON d.bucket = k.b AND d.tenant_id = k.t AND d.request_id = k.i";
+        let quotes = "SELECT k.n, d.document
+             FROM unnest($1::smallint[], $2::uuid[], $3::uuid[]) WITH ORDINALITY AS k(b, t, i, n)
+             JOIN quotes d ON d.bucket = k.b AND d.tenant_id = k.t AND d.quote_id = k.i";
+        let quotes_of = "SELECT k.t, d.document, d.quote_id
+             FROM unnest($1::smallint[], $2::uuid[], $3::text[]) AS k(b, t, o)
+             JOIN quotes d ON d.bucket = k.b AND d.tenant_id = k.t AND d.owner = k.o WHERE d.state = 0";
+        let approvals = "SELECT k.n, d.document
+             FROM unnest($1::smallint[], $2::uuid[], $3::uuid[]) WITH ORDINALITY AS k(b, t, i, n)
+             JOIN approvals d ON d.bucket = k.b AND d.tenant_id = k.t AND d.approval_id = k.i";
+        let approvals_of = "SELECT k.t, d.document, d.approval_id
+             FROM unnest($1::smallint[], $2::uuid[], $3::text[]) AS k(b, t, o)
+             JOIN approvals d ON d.bucket = k.b AND d.tenant_id = k.t AND d.owner = k.o WHERE d.is_open = 1";
+        let (quotes, quotes_of, approvals, approvals_of) = tokio::try_join!(
+            client.prepare(quotes),
+            client.prepare(quotes_of),
+            client.prepare(approvals),
+            client.prepare(approvals_of),
+        )?;
         let (payouts, payout_settings, paid_calls) = tokio::try_join!(
             client.prepare(payouts),
             client.prepare(payout_settings),
@@ -154,6 +178,10 @@ impl Loads {
             payouts,
             payout_settings,
             paid_calls,
+            quotes,
+            quotes_of,
+            approvals,
+            approvals_of,
         })
     }
 }
@@ -174,6 +202,10 @@ pub(super) struct Keys {
     payouts: Vec<(TenantId, PayoutId)>,
     payout_settings: Vec<TenantId>,
     paid_calls: Vec<(TenantId, RequestId)>,
+    quotes: Vec<(TenantId, QuoteId)>,
+    quote_owners: Vec<(TenantId, ExternalUserId)>,
+    approvals: Vec<(TenantId, ApprovalId)>,
+    approval_owners: Vec<(TenantId, ExternalUserId)>,
 }
 
 fn once<K: Clone + Eq + Hash>(keys: Vec<K>) -> Vec<K> {
@@ -198,6 +230,10 @@ impl From<Needs> for Keys {
             payouts: once(needs.payouts),
             payout_settings: once(needs.payout_settings),
             paid_calls: once(needs.paid_calls),
+            quotes: once(needs.quotes),
+            quote_owners: once(needs.quote_owners),
+            approvals: once(needs.approvals),
+            approval_owners: once(needs.approval_owners),
         }
     }
 }
@@ -218,6 +254,10 @@ pub(super) struct Found {
     payouts: Vec<Row>,
     payout_settings: Vec<Row>,
     paid_calls: Vec<Row>,
+    quotes: Vec<Row>,
+    quotes_of: Vec<Row>,
+    approvals: Vec<Row>,
+    approvals_of: Vec<Row>,
 }
 
 async fn find(
@@ -280,6 +320,18 @@ impl Keys {
         let mut paid_calls = Columns::default();
         paid_calls.add_tenants(self.paid_calls.iter().map(|key| key.0));
         paid_calls.add(self.paid_calls.iter().map(|key| key.1.0));
+        let mut quotes = Columns::default();
+        quotes.add_tenants(self.quotes.iter().map(|key| key.0));
+        quotes.add(self.quotes.iter().map(|key| key.1.0));
+        let mut quotes_of = Columns::default();
+        quotes_of.add_tenants(self.quote_owners.iter().map(|key| key.0));
+        quotes_of.add(self.quote_owners.iter().map(|key| key.1.as_str()));
+        let mut approvals = Columns::default();
+        approvals.add_tenants(self.approvals.iter().map(|key| key.0));
+        approvals.add(self.approvals.iter().map(|key| key.1.0));
+        let mut approvals_of = Columns::default();
+        approvals_of.add_tenants(self.approval_owners.iter().map(|key| key.0));
+        approvals_of.add(self.approval_owners.iter().map(|key| key.1.as_str()));
         // A connection answers in the order in which these are first polled, which is the order here.
         let (
             tenants,
@@ -296,6 +348,10 @@ impl Keys {
             payouts,
             payout_settings,
             paid_calls,
+            quotes,
+            quotes_of,
+            approvals,
+            approvals_of,
         ) = tokio::join!(
             find(client, &loads.tenants, self.tenants.len(), tenants),
             find(client, &loads.accounts, self.accounts.len(), accounts),
@@ -321,6 +377,15 @@ impl Keys {
                 payout_settings
             ),
             find(client, &loads.paid_calls, self.paid_calls.len(), paid_calls),
+            find(client, &loads.quotes, self.quotes.len(), quotes),
+            find(client, &loads.quotes_of, self.quote_owners.len(), quotes_of),
+            find(client, &loads.approvals, self.approvals.len(), approvals),
+            find(
+                client,
+                &loads.approvals_of,
+                self.approval_owners.len(),
+                approvals_of
+            ),
         );
         Ok(Found {
             tenants: tenants?,
@@ -337,6 +402,10 @@ impl Keys {
             payouts: payouts?,
             payout_settings: payout_settings?,
             paid_calls: paid_calls?,
+            quotes: quotes?,
+            quotes_of: quotes_of?,
+            approvals: approvals?,
+            approvals_of: approvals_of?,
         })
     }
 
@@ -394,6 +463,20 @@ impl Keys {
             0,
             |row| rows::document(row, 1),
         )?;
+        fill(&mut books.quotes, self.quotes, &found.quotes, 0, |row| {
+            rows::document(row, 1)
+        })?;
+        fill(&mut books.approvals, self.approvals, &found.approvals, 0, |row| {
+            rows::document(row, 1)
+        })?;
+        for row in &found.quotes_of {
+            let key = (TenantId(row.uuid(0)?), QuoteId(row.uuid(2)?));
+            books.quotes.load(key, Some(rows::document(row, 1)?));
+        }
+        for row in &found.approvals_of {
+            let key = (TenantId(row.uuid(0)?), ApprovalId(row.uuid(2)?));
+            books.approvals.load(key, Some(rows::document(row, 1)?));
+        }
         for row in &found.tokens_of {
             let key = (TenantId(row.uuid(0)?), TokenId(row.uuid(8)?));
             books.tokens.load(key, Some(rows::token(row, 1)?));

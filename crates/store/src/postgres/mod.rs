@@ -15,6 +15,7 @@ mod write_drift;
 mod write_money_in;
 mod write_paid_calls;
 mod write_payouts;
+mod write_quotes;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;

@@ -15,6 +15,7 @@ use super::write_drift;
 use super::write_money_in::{self, MoneyIn};
 use super::write_paid_calls::{self, PaidCallWrites};
 use super::write_payouts::{self, PayoutWrites};
+use super::write_quotes::{self, QuoteWrites};
 
 /// The write statements of one connection.
 pub(super) struct Writes {
@@ -34,6 +35,7 @@ pub(super) struct Writes {
     drift_windows: Statement,
     payouts: PayoutWrites,
     paid_calls: PaidCallWrites,
+    quotes: QuoteWrites,
 }
 
 const TENANTS: &str =
@@ -60,12 +62,13 @@ const END_USERS: &str =
 const HOLDS_NEW: &str = "INSERT INTO holds (bucket, tenant_id, call_id, owner, amount, base, state, instance, day,
         month, created_at, dispatched_at, deadline, finished_at, charged, margin, refunded, balance_after, loss,
         prompt_tokens, completion_tokens, usage, failure, claim_scope, claim_key, loop_id, provider, endpoint, model,
-        streamed, credential, attribution, price, token_id)
+        streamed, credential, attribution, price, token_id, quote_id, approval_id)
     SELECT * FROM unnest($1::smallint[], $2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::bigint[],
         $7::smallint[], $8::uuid[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[],
         $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $19::bigint[], $20::bigint[],
         $21::bigint[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[],
-        $29::text[], $30::smallint[], $31::text[], $32::text[], $33::text[], $34::uuid[])";
+        $29::text[], $30::smallint[], $31::text[], $32::text[], $33::text[], $34::uuid[],
+        $35::uuid[], $36::uuid[])";
 const HOLDS_CHANGED: &str = "UPDATE holds SET state = k.state, dispatched_at = k.dispatched_at,
         finished_at = k.finished_at, charged = k.charged, margin = k.margin, refunded = k.refunded,
         balance_after = k.balance_after, loss = k.loss, prompt_tokens = k.prompt_tokens,
@@ -134,6 +137,7 @@ impl Writes {
             drift_windows: client.prepare(write_drift::DRIFT_WINDOWS).await?,
             payouts: PayoutWrites::prepare(client).await?,
             paid_calls: PaidCallWrites::prepare(client).await?,
+            quotes: QuoteWrites::prepare(client).await?,
         })
     }
 }
@@ -222,6 +226,7 @@ pub(super) fn statements<'a>(
     write_drift::add(books, &writes.drift_windows, &mut add)?;
     write_payouts::add(books, &writes.payouts, &mut add)?;
     write_paid_calls::add(books, &writes.paid_calls, &mut add)?;
+    write_quotes::add(books, &writes.quotes, &mut add)?;
 
     let loops: Vec<_> = books.loops.changes().filter_map(kept).collect();
     let mut columns = Columns::default();
@@ -367,6 +372,12 @@ fn holds_new<'a>(holds: &[(TenantId, &'a Hold)]) -> Result<Columns<'a>, serde_js
     columns.add(holds.iter().map(|(_, hold)| hold.subject.attribution.as_deref()));
     columns.add(holds.iter().map(|(_, hold)| &*hold.subject.price));
     columns.add(holds.iter().map(|(_, hold)| hold.call.token.map(|token| token.0)));
+    columns.add(holds.iter().map(|(_, hold)| hold.call.quote.map(|quote| quote.0)));
+    columns.add(
+        holds
+            .iter()
+            .map(|(_, hold)| hold.call.approval.map(|approval| approval.0)),
+    );
     Ok(columns)
 }
 

@@ -1,7 +1,7 @@
 //! Loads the rows that a batch needs and that are not known yet.
 
 use rusqlite::{Connection, OptionalExtension, params};
-use turnpike_core::ids::TokenId;
+use turnpike_core::ids::{ApprovalId, ExternalUserId, QuoteId, TenantId, TokenId};
 use turnpike_core::ledger::{Books, Needs};
 
 use super::convert::row;
@@ -160,7 +160,62 @@ pub(super) fn load(connection: &Connection, books: &mut Books, needs: &Needs) ->
         |key| params![key.0.bucket(), key.0.0.as_bytes(), key.1.0.as_bytes()],
         |row| rows::document(row, 0)
     );
-    load_tokens_of(connection, books, needs)
+    load_missing!(
+        connection,
+        books.quotes,
+        &needs.quotes,
+        "SELECT document FROM quotes WHERE bucket = ?1 AND tenant_id = ?2 AND quote_id = ?3",
+        |key| params![key.0.bucket(), key.0.0.as_bytes(), key.1.0.as_bytes()],
+        |row| rows::document(row, 0)
+    );
+    load_missing!(
+        connection,
+        books.approvals,
+        &needs.approvals,
+        "SELECT document FROM approvals WHERE bucket = ?1 AND tenant_id = ?2 AND approval_id = ?3",
+        |key| params![key.0.bucket(), key.0.0.as_bytes(), key.1.0.as_bytes()],
+        |row| rows::document(row, 0)
+    );
+    load_tokens_of(connection, books, needs)?;
+    load_open_of(connection, books, needs)
+}
+
+/// Loads the open quotes and approvals of end users.
+fn load_open_of(connection: &Connection, books: &mut Books, needs: &Needs) -> rusqlite::Result<()> {
+    let found = |sql: &str, tenant: &TenantId, owner: &ExternalUserId| {
+        let mut statement = connection.prepare_cached(sql)?;
+        let params = params![tenant.bucket(), tenant.0.as_bytes(), owner.as_str()];
+        statement.query_map(params, row)?.collect::<Result<Vec<Row>, _>>()
+    };
+    for (tenant, owner) in &needs.quote_owners {
+        let sql = "SELECT document, quote_id FROM quotes
+                   WHERE bucket = ?1 AND tenant_id = ?2 AND owner = ?3 AND state = 0";
+        for row in found(sql, tenant, owner)? {
+            let decoded = read(Some(row), |row| {
+                Ok((QuoteId(row.uuid(1)?), rows::document(row, 0)?))
+            })?;
+            if let Some((id, quote)) = decoded
+                && !books.quotes.is_loaded(&(*tenant, id))
+            {
+                books.quotes.load((*tenant, id), Some(quote));
+            }
+        }
+    }
+    for (tenant, owner) in &needs.approval_owners {
+        let sql = "SELECT document, approval_id FROM approvals
+                   WHERE bucket = ?1 AND tenant_id = ?2 AND owner = ?3 AND is_open = 1";
+        for row in found(sql, tenant, owner)? {
+            let decoded = read(Some(row), |row| {
+                Ok((ApprovalId(row.uuid(1)?), rows::document(row, 0)?))
+            })?;
+            if let Some((id, approval)) = decoded
+                && !books.approvals.is_loaded(&(*tenant, id))
+            {
+                books.approvals.load((*tenant, id), Some(approval));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Loads the tokens of end users that are not revoked yet.

@@ -11,6 +11,7 @@ mod write_drift;
 mod write_money_in;
 mod write_paid_calls;
 mod write_payouts;
+mod write_quotes;
 mod writer;
 
 use std::fs::File;

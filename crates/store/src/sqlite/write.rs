@@ -17,6 +17,7 @@ pub(super) fn write(connection: &Connection, books: &Books) -> rusqlite::Result<
     super::write_drift::write(connection, books)?;
     super::write_payouts::write(connection, books)?;
     super::write_paid_calls::write(connection, books)?;
+    super::write_quotes::write(connection, books)?;
     write_appended(connection, books)?;
     let mut update = connection.prepare_cached(
         "UPDATE tenants SET transfer_seq = ?3, chain = ?4, event_seq = ?5, audit_seq = ?6, audit_chain = ?7
@@ -102,9 +103,10 @@ fn write_holds(connection: &Connection, books: &Books) -> rusqlite::Result<()> {
         "INSERT INTO holds (bucket, tenant_id, call_id, owner, amount, base, state, instance, day, month, created_at,
              dispatched_at, deadline, finished_at, charged, margin, refunded, balance_after, loss, prompt_tokens,
              completion_tokens, usage, failure, claim_scope, claim_key, loop_id, provider, endpoint, model, streamed,
-             credential, attribution, price, token_id)
+             credential, attribution, price, token_id, quote_id, approval_id)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22,
-             ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34)",
+             ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35,
+             ?36)",
     )?;
     let mut update = connection.prepare_cached(
         "UPDATE holds SET state = ?4, dispatched_at = ?5, finished_at = ?6, charged = ?7, margin = ?8, refunded = ?9,
@@ -151,6 +153,8 @@ fn write_holds(connection: &Connection, books: &Books) -> rusqlite::Result<()> {
                     hold.subject.attribution,
                     hold.subject.price,
                     hold.call.token.map(|token| *token.0.as_bytes()),
+                    hold.call.quote.map(|quote| *quote.0.as_bytes()),
+                    hold.call.approval.map(|approval| *approval.0.as_bytes()),
                 ])?;
             }
             Change::Update((tenant, id), hold) => {

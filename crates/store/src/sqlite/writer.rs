@@ -248,6 +248,8 @@ fn forget(books: &mut Books, needs: &Needs) {
     books.drift_windows.clear();
     books.payouts.clear();
     books.payout_settings.clear();
+    books.quotes.clear();
+    books.approvals.clear();
     let over: Vec<_> = needs
         .paid_calls
         .iter()

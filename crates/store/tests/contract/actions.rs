@@ -79,6 +79,7 @@ pub(crate) fn new_hold(payer: &Payer, micros: i64) -> NewHold {
         instance: Uuid::nil(),
         deadline: NOW.plus_millis(60_000),
         token: None,
+        authority: None,
     }
 }
 
@@ -96,13 +97,7 @@ pub(crate) fn claim(tenant: TenantId, key: &str, fingerprint: u8) -> NewClaim {
 
 /// How the later commands name a call that was held by `hold`.
 pub(crate) fn reference(hold: &NewHold) -> CallRef {
-    CallRef {
-        call: hold.call,
-        payer: hold.payer.clone(),
-        claim: hold.claim.as_ref().map(|claim| claim.key.clone()),
-        loop_id: hold.loop_id.clone(),
-        token: hold.token,
-    }
+    hold.reference()
 }
 
 pub(crate) fn charge(base: i64, margin: i64) -> Charge {

@@ -28,6 +28,7 @@ mod notes;
 mod paid_calls;
 mod payouts;
 mod people;
+mod quotes;
 mod reads;
 mod retirement;
 mod sessions;
@@ -141,6 +142,12 @@ contract! {
             a_house_tenant_is_made_once,
             an_answer_outlives_its_open_call,
             a_day_costs_what_its_paid_calls_cost;
+        quotes:
+            a_quote_comes_back_as_it_was_kept_and_used,
+            sixty_four_calls_race_for_one_quote,
+            sixty_four_calls_race_for_one_approval,
+            approvals_are_paged_filtered_and_forgotten,
+            who_leaves_leaves_nothing_open;
         tokens:
             a_token_comes_back_as_it_was_minted,
             a_hundred_holds_race_for_a_tokens_ceiling,
@@ -197,6 +204,8 @@ contract! {
         paid_calls:
             a_restart_reads_the_same_rows,
             the_audit_finds_a_paid_call_that_was_tampered_with;
+        quotes:
+            the_audit_finds_a_quote_that_was_tampered_with;
         webhooks:
             an_event_reaches_the_endpoints_that_want_it,
             a_failed_attempt_is_followed_by_another,

@@ -149,6 +149,8 @@ fn an_idempotency_key_is_taken_with_the_hold_and_freed_when_nothing_was_sent() {
         claim: Some(claim("k", 1).key),
         loop_id: None,
         token: None,
+        quote: None,
+        approval: None,
     };
     let release = Release {
         call,
@@ -181,13 +183,7 @@ fn policy_limits_count_holds_and_give_back_what_was_not_spent() {
     let looped = |bench: &mut Bench, micros| {
         let mut hold = bench.new_hold(&user("alice"), micros);
         hold.loop_id = Some("loop-0123456789abcdef".into());
-        let call = CallRef {
-            call: hold.call,
-            payer: hold.payer.clone(),
-            claim: None,
-            loop_id: hold.loop_id.clone(),
-            token: None,
-        };
+        let call = hold.reference();
         bench.run(Action::Hold(Box::new(hold))).map(|_| call)
     };
     let first = looped(&mut bench, 90).unwrap();

@@ -15,6 +15,7 @@ mod limits;
 mod paid_calls;
 mod paid_calls_random;
 mod payouts;
+mod quotes;
 mod random;
 mod records;
 mod refunds;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::approval::Approval;
 use super::audit::Auditor;
 use super::command::*;
 use super::drift::{DriftKey, DriftWindow};
@@ -37,11 +39,13 @@ use super::hold::{CallSubject, Claim, ClaimKey, LoopCount, LoopKey};
 use super::paid_call::PaidCall;
 use super::payout::{Payout, PayoutSettings};
 use super::policy::EndUser;
+use super::quote::Quote;
 use super::token::EndUserToken;
 use super::topup::{AutoTopup, DisputeState, RefundState, Terms, Topup, TopupSource, TopupState};
 use super::*;
 use crate::ids::{
-    CallId, CommandId, ExternalUserId, PayoutId, RefundId, RequestId, TenantId, TokenId, TopupId,
+    ApprovalId, CallId, CommandId, ExternalUserId, PayoutId, QuoteId, RefundId, RequestId, TenantId, TokenId,
+    TopupId,
 };
 use crate::money::{CreditsPerDollar, Micros};
 use crate::pricing::Charge;
@@ -78,6 +82,8 @@ struct Snapshot {
     payouts: HashMap<(TenantId, PayoutId), Payout>,
     payout_settings: HashMap<TenantId, PayoutSettings>,
     paid_calls: HashMap<(TenantId, RequestId), PaidCall>,
+    quotes: HashMap<(TenantId, QuoteId), Quote>,
+    approvals: HashMap<(TenantId, ApprovalId), Approval>,
     appended: [usize; 6],
 }
 
@@ -152,6 +158,8 @@ impl Bench {
         load_all(&mut books.payouts, needs.payouts);
         load_all(&mut books.payout_settings, needs.payout_settings);
         load_all(&mut books.paid_calls, needs.paid_calls);
+        load_all(&mut books.quotes, needs.quotes);
+        load_all(&mut books.approvals, needs.approvals);
         let before = self.snapshot();
         let result = apply(&mut self.books, &command);
         if result.is_err() {
@@ -184,6 +192,8 @@ impl Bench {
             payouts: rows(&books.payouts),
             payout_settings: rows(&books.payout_settings),
             paid_calls: rows(&books.paid_calls),
+            quotes: rows(&books.quotes),
+            approvals: rows(&books.approvals),
             appended: [
                 books.transfers.len(),
                 books.events.len(),
@@ -252,17 +262,12 @@ impl Bench {
             instance: Uuid::nil(),
             deadline: self.at.plus_millis(1000),
             token: None,
+            authority: None,
         }
     }
 
     fn take(&mut self, hold: NewHold) -> Result<CallRef, Rejection> {
-        let call = CallRef {
-            call: hold.call,
-            payer: hold.payer.clone(),
-            claim: hold.claim.as_ref().map(|claim| claim.key.clone()),
-            loop_id: hold.loop_id.clone(),
-            token: hold.token,
-        };
+        let call = hold.reference();
         self.run(Action::Hold(Box::new(hold))).map(|_| call)
     }
 
@@ -326,6 +331,12 @@ impl Bench {
                 .claims
                 .get(&PaidCall::claim(*tenant, &call.payment.key));
             auditor.paid_call(*tenant, call, &call.index(), claim.map(|claim| claim.subject));
+        }
+        for (_, quote) in self.books.quotes.iter() {
+            auditor.quote(quote, &quote.index());
+        }
+        for (_, approval) in self.books.approvals.iter() {
+            auditor.approval(approval, &approval.index());
         }
         for key in self.account_keys() {
             auditor.account(&key, self.books.accounts.get(&key).unwrap());

@@ -149,6 +149,7 @@ fn retirement_ends_everything_at_once_and_only_once() {
         Ok(Outcome::Retired {
             already,
             revoked_tokens,
+            canceled_approvals: 0,
             policy_reset,
         })
     };

@@ -67,7 +67,7 @@ impl Browser {
         let reply = sender.send().await;
         if let Some(set) = reply.header("set-cookie") {
             let (pair, rest) = set.split_once(';').unwrap();
-            for attribute in ["Path=/identity", "HttpOnly", "SameSite=Strict"] {
+            for attribute in ["Path=/;", "HttpOnly", "SameSite=Strict"] {
                 assert!(rest.contains(attribute), "{set}");
             }
             let gone = rest.contains("Max-Age=0");
