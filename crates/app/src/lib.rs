@@ -4,6 +4,7 @@
 //! [`Environment`], money moves only by commands to the store.
 
 pub mod admin;
+pub mod agents;
 pub mod audit;
 pub mod auth;
 pub mod calls;
@@ -21,6 +22,7 @@ pub mod invitations;
 pub mod json;
 pub mod keys;
 pub mod limits;
+pub mod oauth;
 pub mod paging;
 pub mod paid_calls;
 pub mod payouts;
@@ -45,6 +47,7 @@ pub mod topups;
 pub mod webhooks;
 pub mod workspaces;
 
+pub use agents::{AgentDesk, AgentSession};
 pub use auth::{Actor, ActorCredential, Authenticator};
 pub use calls::CallDesk;
 pub use catalogue::CatalogueDesk;
@@ -56,6 +59,7 @@ pub use environment::{AppSettings, Environment};
 pub use error::AppError;
 pub use invitations::InvitationDesk;
 pub use keys::{KeyDesk, KeyIssuer};
+pub use oauth::OAuthDesk;
 pub use paid_calls::PaidCallDesk;
 pub use payouts::PayoutDesk;
 pub use people::PeopleDesk;

@@ -36,6 +36,7 @@ pub(crate) const SQLITE: &[Migration] = migrations!("sqlite":
     8 "0008_payouts",
     9 "0009_keys",
     10 "0010_paid_calls",
+    13 "0013_agents",
 );
 pub(crate) const POSTGRES: &[Migration] = migrations!("postgres":
     1 "0001_foundation",
@@ -48,6 +49,7 @@ pub(crate) const POSTGRES: &[Migration] = migrations!("postgres":
     8 "0008_payouts",
     9 "0009_keys",
     10 "0010_paid_calls",
+    13 "0013_agents",
 );
 
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)";

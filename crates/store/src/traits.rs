@@ -14,11 +14,13 @@ use turnpike_core::money::Micros;
 use turnpike_core::time::{Day, Timestamp};
 use uuid::Uuid;
 
+use crate::agents::Agents;
 use crate::audit_log::{AuditLog, AuditRecord};
 use crate::error::{StoreError, SubmitError};
 use crate::invitations::Invitations;
 use crate::keys::Keys;
 use crate::members::Members;
+use crate::oauth::OAuth;
 use crate::paid_calls::PaidCalls;
 use crate::payouts::Payouts;
 use crate::people::People;
@@ -344,6 +346,7 @@ pub trait Upkeep: Send + Sync {
 /// Everything, for `Arc<dyn Store>`.
 pub trait Store:
     Ledger
+    + Agents
     + AuditLog
     + Calls
     + Statements
@@ -353,6 +356,7 @@ pub trait Store:
     + Keys
     + Settings
     + Members
+    + OAuth
     + Sessions
     + Topups
     + Payouts
@@ -367,6 +371,7 @@ pub trait Store:
 }
 impl<T> Store for T where
     T: Ledger
+        + Agents
         + AuditLog
         + Calls
         + Statements
@@ -376,6 +381,7 @@ impl<T> Store for T where
         + Keys
         + Settings
         + Members
+        + OAuth
         + Sessions
         + Topups
         + Payouts

@@ -6,6 +6,8 @@
 mod limits;
 mod minting;
 
+pub(crate) use minting::narrowed;
+
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -320,6 +322,7 @@ impl EndUserDesk {
         let Outcome::Retired {
             already,
             revoked_tokens,
+            revoked_agents,
             policy_reset,
         } = done
         else {
@@ -332,7 +335,7 @@ impl EndUserDesk {
             "alreadyRetired": already,
             "accountId": Payer::EndUser(id.clone()).account(actor.tenant.id).id(),
             "revokedTokens": revoked_tokens,
-            "revokedAgentConnections": 0,
+            "revokedAgentConnections": revoked_agents,
             "canceledApprovals": 0,
             "policyReset": policy_reset,
         }))

@@ -417,6 +417,8 @@ pub enum Outcome {
         already: bool,
         /// Tokens that stopped working by it.
         revoked_tokens: u64,
+        /// Agent connections that stopped working by it.
+        revoked_agents: u64,
         /// Whether limits were taken away by it.
         policy_reset: bool,
     },

@@ -35,11 +35,13 @@ impl Bench {
     ) -> Result<TokenId, Rejection> {
         let id = TokenId(self.id());
         let token = EndUserToken {
-            owner: external(owner),
+            kind: TokenKind::EndUser,
+            owner: user(owner),
             created_at: self.at,
             expires_at: self.at.plus_millis(60_000),
             revoked_at: None,
             max_spend: max_spend.map(Micros::new),
+            max_per_call: None,
             spent: Micros::ZERO,
             tools: tools.map(|tool| [tool.to_owned()].as_slice().into()),
         };
@@ -49,7 +51,8 @@ impl Bench {
 
     pub(super) fn revoke(&mut self, owner: &str, only: Option<TokenId>) -> Result<Outcome, Rejection> {
         self.run(Action::RevokeTokens(RevokeTokens {
-            owner: external(owner),
+            kind: TokenKind::EndUser,
+            owner: user(owner),
             only,
         }))
     }
@@ -149,6 +152,7 @@ fn retirement_ends_everything_at_once_and_only_once() {
         Ok(Outcome::Retired {
             already,
             revoked_tokens,
+            revoked_agents: 0,
             policy_reset,
         })
     };
