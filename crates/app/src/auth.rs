@@ -192,10 +192,12 @@ impl Actor {
     pub fn require_member(&self) -> Result<(), AppError> {
         match &self.credential {
             ActorCredential::Member { .. } => Ok(()),
-            ActorCredential::Key(_) | ActorCredential::EndUser(_) | ActorCredential::Agent(_) => Err(AppError::new(
-                ErrorCode::CredentialKindNotAllowed,
-                "this needs a dashboard session",
-            )),
+            ActorCredential::Key(_) | ActorCredential::EndUser(_) | ActorCredential::Agent(_) => {
+                Err(AppError::new(
+                    ErrorCode::CredentialKindNotAllowed,
+                    "this needs a dashboard session",
+                ))
+            }
         }
     }
 

@@ -165,7 +165,11 @@ impl Reader {
     async fn find_call(&self, actor: &Actor, call: CallId) -> Result<Hold, AppError> {
         let found = self.store.find_call(actor.tenant.id, call).await?;
         // To an agent connection there are no calls but its own.
-        let own = |hold: &Hold| actor.agent().is_none_or(|agent| hold.call.token == Some(agent.id));
+        let own = |hold: &Hold| {
+            actor
+                .agent()
+                .is_none_or(|agent| hold.call.token == Some(agent.id))
+        };
         let found = found.filter(own);
         found.ok_or_else(|| AppError::new(ErrorCode::NotFound, "there is no such call"))
     }

@@ -68,10 +68,7 @@ impl OAuthErrorCode {
 
 /// Whether `text` can be a code challenge of the method `S256`: a SHA-256 in base64url without padding.
 pub fn is_challenge(text: &str) -> bool {
-    text.len() == 43
-        && URL_SAFE_NO_PAD
-            .decode(text)
-            .is_ok_and(|bytes| bytes.len() == 32)
+    text.len() == 43 && URL_SAFE_NO_PAD.decode(text).is_ok_and(|bytes| bytes.len() == 32)
 }
 
 /// Whether `verifier` is what the challenge was made of (RFC 7636, section 4.6), compared in constant time.

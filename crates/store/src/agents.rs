@@ -188,7 +188,13 @@ impl<S: Sql> Agents for S {
         let found = self.query(&sql, params![&hash.0[..]]).await?;
         let found = found.first().map(agent).transpose()?;
         let same = |known: &KeyHash| known.matches(hash);
-        Ok(found.filter(|agent| agent.connection.secret.as_ref().is_some_and(|(known, _)| same(known))))
+        Ok(found.filter(|agent| {
+            agent
+                .connection
+                .secret
+                .as_ref()
+                .is_some_and(|(known, _)| same(known))
+        }))
     }
 
     async fn find_agent(&self, tenant: TenantId, id: TokenId) -> Result<Option<Agent>, StoreError> {

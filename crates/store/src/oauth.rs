@@ -185,15 +185,15 @@ impl<S: Sql> OAuth for S {
         agent: &AgentConnection,
         tokens: &[OAuthToken],
     ) -> Result<bool, StoreError> {
-        let sql = "UPDATE oauth_codes SET used_at = $2 WHERE hash = $1 AND used_at IS NULL AND expires_at > $2";
+        let sql =
+            "UPDATE oauth_codes SET used_at = $2 WHERE hash = $1 AND used_at IS NULL AND expires_at > $2";
         let mut statements = vec![using(sql, hash, at), agents::insert(agent)?];
         statements.extend(tokens.iter().map(insert_token));
         Ok(self.write_beside(statements).await?.is_some())
     }
 
     async fn find_oauth_token(&self, hash: &KeyHash) -> Result<Option<OAuthToken>, StoreError> {
-        let sql =
-            "SELECT tenant_id, agent_id, kind, created_at, expires_at, used_at FROM oauth_tokens WHERE hash = $1";
+        let sql = "SELECT tenant_id, agent_id, kind, created_at, expires_at, used_at FROM oauth_tokens WHERE hash = $1";
         let token = |row: &Row| {
             Ok(OAuthToken {
                 hash: *hash,

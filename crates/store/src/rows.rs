@@ -28,7 +28,8 @@ pub(crate) const HOLD_COLUMNS: &str = "tenant_id, call_id, owner, amount, base, 
      created_at, dispatched_at, deadline, finished_at, charged, margin, refunded, balance_after, loss, \
      usage, failure, claim_scope, claim_key, loop_id, \
      provider, endpoint, model, streamed, credential, attribution, price, token_id";
-pub(crate) const TOKEN_COLUMNS: &str = "owner, created_at, expires_at, revoked_at, max_spend, spent, tools, kind, max_per_call";
+pub(crate) const TOKEN_COLUMNS: &str =
+    "owner, created_at, expires_at, revoked_at, max_spend, spent, tools, kind, max_per_call";
 /// How many they are.
 pub(crate) const TOKEN_WIDTH: usize = 9;
 pub(crate) const TRANSFER_COLUMNS: &str = "tenant_id, seq, id, debit_kind, debit_owner, credit_kind, credit_owner, \

@@ -79,7 +79,10 @@ impl Authenticator {
             return Err(AppError::new(ErrorCode::CredentialExpired, message));
         }
         if kind == AgentSecretKind::Access {
-            let granted = connection.grant.as_ref().map(|(_, resource)| Audience::Resource(resource));
+            let granted = connection
+                .grant
+                .as_ref()
+                .map(|(_, resource)| Audience::Resource(resource));
             if granted != Some(audience) {
                 let message = "this access token was not granted for this resource";
                 return Err(AppError::new(ErrorCode::InvalidCredential, message));
@@ -118,14 +121,21 @@ impl Authenticator {
             },
             AgentSecretKind::Refresh | AgentSecretKind::Code => None,
         };
-        let Some((expires_at, agent)) = found else { return Ok(None) };
+        let Some((expires_at, agent)) = found else {
+            return Ok(None);
+        };
         let Some(tenant) = self.store.find_tenant(agent.connection.tenant).await? else {
             return Ok(None);
         };
         let connection = &agent.connection;
-        if connection.last_used_at.is_none_or(|at| now.since(at) >= TOUCH_MS) && agent.revoked_at().is_none() {
+        if connection.last_used_at.is_none_or(|at| now.since(at) >= TOUCH_MS) && agent.revoked_at().is_none()
+        {
             // A store that cannot write still tells who is calling.
-            if let Err(error) = self.store.touch_agent(connection.tenant, connection.id, now).await {
+            if let Err(error) = self
+                .store
+                .touch_agent(connection.tenant, connection.id, now)
+                .await
+            {
                 tracing::debug!(%error, "the use of an agent connection was not noted");
             }
         }

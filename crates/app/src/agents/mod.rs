@@ -20,11 +20,11 @@ use turnpike_core::money::Micros;
 use turnpike_core::time::Timestamp;
 use turnpike_store::{Agent, AgentConnection, AgentFilter, Store, Tenant};
 
-pub use self::authenticating::{AgentSession, Audience};
 pub(crate) use self::authenticating::CachedAgent;
+pub use self::authenticating::{AgentSession, Audience};
 use self::request::Wanted;
-pub(crate) use self::view::agent_view;
 pub(crate) use self::request::payer;
+pub(crate) use self::view::agent_view;
 use crate::auth::{Actor, ActorCredential};
 use crate::end_users::narrowed;
 use crate::environment::Environment;
@@ -167,7 +167,14 @@ impl AgentDesk {
         let after = agent_view(&agent, agent.connection.created_at);
         let action = Action::MintToken(Box::new(new));
         let done = self
-            .submit(tenant, action, "agent.create", agent.connection.id, Some(&after), author)
+            .submit(
+                tenant,
+                action,
+                "agent.create",
+                agent.connection.id,
+                Some(&after),
+                author,
+            )
             .await?;
         match done {
             Outcome::Minted => Ok(agent),
@@ -249,7 +256,11 @@ impl AgentDesk {
         let found = self.store.find_agent(actor.tenant.id, id).await?;
         let theirs = own(actor);
         found
-            .filter(|agent| theirs.as_ref().is_none_or(|payer| agent.connection.payer == *payer))
+            .filter(|agent| {
+                theirs
+                    .as_ref()
+                    .is_none_or(|payer| agent.connection.payer == *payer)
+            })
             .ok_or_else(|| AppError::new(ErrorCode::NotFound, "there is no such agent connection"))
     }
 

@@ -49,7 +49,8 @@ impl Wanted {
                 max_per_call: fields.usd("maxUsdPerCall")?,
                 tools,
             },
-            lifetime_secs: fields.required("expiresIn", |fields, name| fields.integer(name, LIFETIME_SECS))?,
+            lifetime_secs: fields
+                .required("expiresIn", |fields, name| fields.integer(name, LIFETIME_SECS))?,
         })
     }
 }

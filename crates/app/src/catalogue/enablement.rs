@@ -89,7 +89,11 @@ impl<'a> Callable<'a> {
         if !self.key.and_then(|key| key.tools.as_deref()).is_none_or(named) {
             return refused("key");
         }
-        if !self.agent.and_then(|agent| agent.tools.as_deref()).is_none_or(named) {
+        if !self
+            .agent
+            .and_then(|agent| agent.tools.as_deref())
+            .is_none_or(named)
+        {
             return refused("agent connection");
         }
         Ok(())

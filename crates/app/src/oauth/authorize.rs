@@ -88,7 +88,9 @@ impl OAuthDesk {
             .client(client_id)
             .await
             .map_err(|error| here(&error.description))?
-            .ok_or_else(|| here("this client is not registered here, or not any more: let it connect again"))?;
+            .ok_or_else(|| {
+                here("this client is not registered here, or not any more: let it connect again")
+            })?;
         let asked = known("redirect_uri")?.ok_or_else(|| here("redirect_uri is missing"))?;
         if !client.redirect_uris.iter().any(|known| is_same(known, asked)) {
             return Err(here("redirect_uri is none that the client registered"));
@@ -133,7 +135,10 @@ impl OAuthDesk {
             return refuse(InvalidRequest, "code_challenge must be a SHA-256 in base64url");
         }
         let resources = parameters.iter().filter(|(name, _)| name == "resource");
-        if resources.into_iter().any(|(_, resource)| !self.is_resource(resource)) {
+        if resources
+            .into_iter()
+            .any(|(_, resource)| !self.is_resource(resource))
+        {
             let text = format!("the one resource here is {}", self.resource());
             return Err((InvalidTarget, text));
         }
@@ -159,7 +164,12 @@ impl OAuthDesk {
     }
 
     fn read(&self, sealed: &str) -> Result<(Request, Scopes), AppError> {
-        let over = || AppError::new(ErrorCode::ValidationError, "this took too long: let the client begin again");
+        let over = || {
+            AppError::new(
+                ErrorCode::ValidationError,
+                "this took too long: let the client begin again",
+            )
+        };
         let request = self.requests.read(sealed, self.now()).ok_or_else(over)?;
         let scopes = Scopes::parse(&request.scope).ok_or_else(over)?;
         Ok((request, scopes))
@@ -260,7 +270,10 @@ fn lifetime(days: &str, offline: bool) -> Result<i64, AppError> {
     if !offline {
         return Ok(super::token::ACCESS_SECS);
     }
-    let secs = days.parse::<u16>().ok().map(|days| i64::from(days).saturating_mul(86_400));
+    let secs = days
+        .parse::<u16>()
+        .ok()
+        .map(|days| i64::from(days).saturating_mul(86_400));
     secs.filter(|secs| LIFETIME_SECS.contains(secs))
         .ok_or_else(|| AppError::invalid("days", "must be 1 to 365"))
 }

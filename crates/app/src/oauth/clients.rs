@@ -134,7 +134,8 @@ mod tests {
 
     #[test]
     fn what_a_client_says_of_itself_is_bounded() {
-        let with = |more: &str| parse(format!(r#"{{"redirect_uris":["https://a.example/cb"]{more}}}"#).as_bytes());
+        let with =
+            |more: &str| parse(format!(r#"{{"redirect_uris":["https://a.example/cb"]{more}}}"#).as_bytes());
         for good in [
             "",
             r#","client_name":"Claude","token_endpoint_auth_method":"client_secret_post","software_id":"x""#,
@@ -153,7 +154,10 @@ mod tests {
         ] {
             assert!(with(bad).is_err(), "{bad}");
         }
-        let many = format!(r#"{{"redirect_uris":["{}"]}}"#, ["https://a.example/"; 11].join("\",\""));
+        let many = format!(
+            r#"{{"redirect_uris":["{}"]}}"#,
+            ["https://a.example/"; 11].join("\",\"")
+        );
         for bad in [
             "",
             "[]",

@@ -70,9 +70,12 @@ impl OAuthDesk {
         if self.client(client).await?.is_none() {
             return Err(OAuthError::client());
         }
-        let hash = self.hash_of(AgentSecretKind::Code, code).ok_or_else(OAuthError::grant)?;
+        let hash = self
+            .hash_of(AgentSecretKind::Code, code)
+            .ok_or_else(OAuthError::grant)?;
         let found = self.store.find_code(&hash).await?.ok_or_else(OAuthError::grant)?;
-        let grant: Grant = serde_json::from_str(&found.document).map_err(|_other_version| OAuthError::grant())?;
+        let grant: Grant =
+            serde_json::from_str(&found.document).map_err(|_other_version| OAuthError::grant())?;
         if grant.client != client {
             return Err(OAuthError::grant());
         }
@@ -95,7 +98,11 @@ impl OAuthDesk {
         let scopes = Scopes::parse(&grant.scope).ok_or_else(OAuthError::grant)?;
         let connection = connection(&grant, &scopes, now)?;
         let issued = self.issue(&connection, &scopes, now);
-        if !self.store.redeem_code(&hash, now, &connection, &issued.rows).await? {
+        if !self
+            .store
+            .redeem_code(&hash, now, &connection, &issued.rows)
+            .await?
+        {
             // Somebody else was faster.
             self.end_all(grant.tenant, id, "a code was used twice").await?;
             return Err(OAuthError::grant());
@@ -156,9 +163,12 @@ impl OAuthDesk {
             return Err(OAuthError::grant());
         };
         let agent = self.store.find_agent(row.tenant, row.agent).await?;
-        let agent = agent.filter(|agent| granted_to(agent, client)).ok_or_else(OAuthError::grant)?;
+        let agent = agent
+            .filter(|agent| granted_to(agent, client))
+            .ok_or_else(OAuthError::grant)?;
         if row.used_at.is_some() {
-            self.end_all(row.tenant, row.agent, "a refresh token was used twice").await?;
+            self.end_all(row.tenant, row.agent, "a refresh token was used twice")
+                .await?;
             return Err(OAuthError::grant());
         }
         if agent.revoked_at().is_some() || !agent.token.is_live(now) {
@@ -173,7 +183,8 @@ impl OAuthDesk {
         }
         let issued = self.issue(&agent.connection, &scopes, now);
         if !self.store.exchange_token(&hash, now, &issued.rows).await? {
-            self.end_all(row.tenant, row.agent, "a refresh token was used twice").await?;
+            self.end_all(row.tenant, row.agent, "a refresh token was used twice")
+                .await?;
             return Err(OAuthError::grant());
         }
         Ok(issued.answer)

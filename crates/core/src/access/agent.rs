@@ -108,7 +108,9 @@ mod tests {
             }
             assert_eq!(secret.prefix().len(), "svc_ac_".len() + 4);
             assert_eq!(format!("{secret:?}"), "[redacted]");
-            let typo = secret.reveal().replacen(&format!("_{kind}_"), &format!("_{kind}_0"), 1);
+            let typo = secret
+                .reveal()
+                .replacen(&format!("_{kind}_"), &format!("_{kind}_0"), 1);
             for bad in ["", "svc_ac_", &typo, &format!("svc_ac_{}", "a".repeat(10_000))] {
                 assert!(AgentSecret::parse("svc", *kind, bad).is_err());
             }

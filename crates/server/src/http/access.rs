@@ -15,6 +15,7 @@ use http::{HeaderValue, Method, StatusCode, header};
 use turnpike_app::limits::LimitClass;
 use turnpike_app::sessions::Session;
 use turnpike_app::{Actor, ActorCredential, AppError};
+use turnpike_core::access::AgentScope;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ledger::TenantStatus;
 use utoipa::openapi::OpenApi;
@@ -25,7 +26,7 @@ use super::caller::{Identified, identify, identify_person, require_step_up};
 use super::problem::ApiError;
 use super::serve::Peer;
 
-pub(crate) use super::access_table::{Demand, Effect, Rule};
+pub(crate) use super::access_table::{Demand, Effect, Own, Rule};
 
 static BY_PATH: LazyLock<BTreeMap<&'static str, Vec<&'static Rule>>> = LazyLock::new(|| {
     let mut rules: BTreeMap<_, Vec<_>> = BTreeMap::new();
@@ -121,7 +122,7 @@ async fn judge(app: &App, rule: &Rule, parts: &Parts) -> Result<Option<Admitted>
             }
             return Ok(Some(Admitted::Person(Arc::new(session))));
         }
-        Demand::Caller | Demand::EndUser(_) | Demand::Workspace(_) => {}
+        Demand::Caller | Demand::EndUser(_) | Demand::Workspace(_) | Demand::Shared(..) => {}
     }
     let Identified { mut actor, session } = identify(app, parts).await?;
     actor.origin = origin(parts);
@@ -142,9 +143,18 @@ async fn demand(
 ) -> Result<(), ApiError> {
     match rule.demand {
         Demand::Public | Demand::Signed | Demand::Person => {}
+        Demand::Caller if rule.effect == Effect::Read && actor.agent().is_some() => {
+            actor.require_agent(AgentScope::Read)?;
+        }
         Demand::Caller => drop(actor.require_caller()?),
         Demand::EndUser(scope) => drop(actor.require_end_user(scope)?),
-        Demand::Workspace(needs) => {
+        Demand::Shared(_, Own::EndUser(scope)) if is_end_user(actor) => {
+            actor.require_end_user(scope)?;
+        }
+        Demand::Shared(_, Own::Agent(scope)) if actor.agent().is_some() => {
+            actor.require_agent(scope)?;
+        }
+        Demand::Workspace(needs) | Demand::Shared(needs, _) => {
             if !needs.keys {
                 actor.require_member()?;
             }
@@ -158,6 +168,10 @@ async fn demand(
         }
     }
     Ok(())
+}
+
+const fn is_end_user(actor: &Actor) -> bool {
+    matches!(actor.credential, ActorCredential::EndUser(_))
 }
 
 /// From where a request comes, for the audit log.

@@ -10,6 +10,7 @@
 mod checkout;
 mod connect;
 pub(crate) mod identity;
+pub(crate) mod oauth;
 mod result;
 #[cfg(test)]
 mod tests;

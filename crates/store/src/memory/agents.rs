@@ -39,7 +39,12 @@ impl Agents for MemoryStore {
     async fn find_agent_by_hash(&self, hash: &KeyHash) -> Result<Option<Agent>, StoreError> {
         let state = self.state();
         let mut all = state.agents.connections.iter();
-        let found = all.find(|agent| agent.secret.as_ref().is_some_and(|(known, _)| known.matches(hash)));
+        let found = all.find(|agent| {
+            agent
+                .secret
+                .as_ref()
+                .is_some_and(|(known, _)| known.matches(hash))
+        });
         Ok(found.and_then(|found| state.agent(found)))
     }
 
@@ -147,7 +152,8 @@ impl OAuth for MemoryStore {
         let mut state = self.state();
         let rows = &mut state.agents;
         let mut codes = rows.codes.iter_mut();
-        let code = codes.find(|code| code.hash.matches(hash) && code.used_at.is_none() && code.expires_at > at);
+        let code =
+            codes.find(|code| code.hash.matches(hash) && code.used_at.is_none() && code.expires_at > at);
         let Some(code) = code else { return Ok(false) };
         code.used_at = Some(at);
         rows.connections.push(agent.clone());
@@ -173,7 +179,9 @@ impl OAuth for MemoryStore {
         let live = |token: &&mut OAuthToken| {
             token.hash.matches(hash) && token.refresh && token.used_at.is_none() && token.expires_at > at
         };
-        let Some(token) = all.find(live) else { return Ok(false) };
+        let Some(token) = all.find(live) else {
+            return Ok(false);
+        };
         token.used_at = Some(at);
         rows.tokens.extend(tokens);
         Ok(true)

@@ -146,7 +146,11 @@ fn add_tokens<'a>(
     columns.add(tokens.iter().map(|(_, token)| token.spent.get()));
     columns.add(tools.into_iter());
     columns.add(tokens.iter().map(|(_, token)| token.kind.code()));
-    columns.add(tokens.iter().map(|(_, token)| token.max_per_call.map(Micros::get)));
+    columns.add(
+        tokens
+            .iter()
+            .map(|(_, token)| token.max_per_call.map(Micros::get)),
+    );
     add(tokens.len(), &writes.tokens, columns);
     Ok(())
 }

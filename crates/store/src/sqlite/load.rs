@@ -173,7 +173,9 @@ fn load_tokens_of(connection: &Connection, books: &mut Books, needs: &Needs) -> 
         let params = params![tenant.bucket(), tenant.0.as_bytes(), owner.as_str()];
         let found: Vec<Row> = statement.query_map(params, row)?.collect::<Result<_, _>>()?;
         for row in found {
-            let decoded = read(Some(row), |row| Ok((TokenId(row.uuid(TOKEN_WIDTH)?), rows::token(row, 0)?)))?;
+            let decoded = read(Some(row), |row| {
+                Ok((TokenId(row.uuid(TOKEN_WIDTH)?), rows::token(row, 0)?))
+            })?;
             if let Some((id, token)) = decoded
                 && !books.tokens.is_loaded(&(*tenant, id))
             {
