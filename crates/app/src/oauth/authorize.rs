@@ -4,6 +4,7 @@
 
 use turnpike_core::access::AgentSecretKind;
 use turnpike_core::errors::ErrorCode;
+use turnpike_core::ledger::Payer;
 use turnpike_core::money::Micros;
 use turnpike_core::oauth::{OAuthErrorCode, Scopes, is_challenge};
 use turnpike_store::OAuthCode;
@@ -205,6 +206,15 @@ impl OAuthDesk {
             }
             error
         })?;
+        if let Payer::EndUser(id) = &owner {
+            let user = self.store.find_end_user(actor.tenant.id, id).await?;
+            if user.is_some_and(|user| user.retired) {
+                return Err(AppError::new(
+                    ErrorCode::EndUserRetired,
+                    "the end user was retired",
+                ));
+            }
+        }
         let grant = Grant {
             client: request.client,
             client_name: request.client_name,

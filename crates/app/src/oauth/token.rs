@@ -222,27 +222,30 @@ impl OAuthDesk {
         Issued { answer, rows }
     }
 
-    /// Ends the connection that a token was given for. A token that there is not is as good as revoked.
+    /// Ends the connection that a token was given for; says whether there was one. A token that there is not is as good
+    /// as revoked.
     ///
     /// # Errors
     /// `invalid_request`; `invalid_client` for another client's token.
-    pub async fn revoke(&self, parameters: &Parameters) -> Result<(), OAuthError> {
+    pub async fn revoke(&self, parameters: &Parameters) -> Result<bool, OAuthError> {
         let token = needed(parameters, "token")?;
         let client = one(parameters, "client_id")?;
         let hash = [AgentSecretKind::Refresh, AgentSecretKind::Access]
             .into_iter()
             .find_map(|kind| self.hash_of(kind, token));
-        let Some(hash) = hash else { return Ok(()) };
+        let Some(hash) = hash else { return Ok(false) };
         let Some(row) = self.store.find_oauth_token(&hash).await? else {
-            return Ok(());
+            return Ok(false);
         };
         let Some(agent) = self.store.find_agent(row.tenant, row.agent).await? else {
-            return Ok(());
+            return Ok(false);
         };
         if client.is_some_and(|client| !granted_to(&agent, client)) {
             return Err(OAuthError::client());
         }
-        self.end_all(row.tenant, row.agent, "its client revoked it").await
+        self.end_all(row.tenant, row.agent, "its client revoked it")
+            .await?;
+        Ok(true)
     }
 
     /// Ends a connection with all its tokens, for a reason that the log is told.

@@ -180,11 +180,7 @@ async fn token(State(app): AppState, request: Request) -> Answered {
     let form = read_form(&parts.headers, body, limits(&app)).await?;
     Ok(match app.service.oauth.exchange(&form).await {
         Ok(tokens) => told(StatusCode::OK, &tokens),
-        Err(error) => {
-            // It may have ended a connection.
-            app.service.authenticator.forget();
-            refusal(&error)
-        }
+        Err(error) => refusal(&error),
     })
 }
 
@@ -193,10 +189,13 @@ async fn revoke(State(app): AppState, request: Request) -> Answered {
     let (parts, body) = request.into_parts();
     admit(&app, &parts, LimitClass::Read)?;
     let form = read_form(&parts.headers, body, limits(&app)).await?;
-    let revoked = app.service.oauth.revoke(&form).await;
-    app.service.authenticator.forget();
-    Ok(match revoked {
-        Ok(()) => told(StatusCode::OK, &json!({})),
+    Ok(match app.service.oauth.revoke(&form).await {
+        Ok(ended) => {
+            if ended {
+                app.service.authenticator.forget();
+            }
+            told(StatusCode::OK, &json!({}))
+        }
         Err(error) => refusal(&error),
     })
 }

@@ -467,11 +467,15 @@ mod tests {
             recovery_codes: 9,
             token: hostile.to_owned(),
         };
+        let onward = Onward {
+            join: hostile,
+            authorize: "a\"b",
+        };
         for html in [
             page.render(),
             home.render(),
-            sign_in(hostile, hostile, Some(hostile)),
-            code(hostile, "", None),
+            sign_in(hostile, &onward, Some(hostile)),
+            code(hostile, &onward, None),
         ] {
             assert!(!html.contains("<script") && !html.contains("style="), "{html}");
             assert!(!html.contains("a\"b"), "{html}");

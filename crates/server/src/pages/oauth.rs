@@ -154,3 +154,36 @@ impl ConsentPage {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_client_calls_itself_is_escaped() {
+        let hostile = "<script>\"'&</script>";
+        let page = ConsentPage {
+            client: hostile.to_owned(),
+            destination: hostile.to_owned(),
+            executes: true,
+            lasts: true,
+            login: hostile.to_owned(),
+            request: "a\"b".to_owned(),
+            workspaces: vec![Place {
+                id: hostile.to_owned(),
+                name: hostile.to_owned(),
+                whole: false,
+            }],
+            chosen: hostile.to_owned(),
+            external_user_id: hostile.to_owned(),
+            max_usd: hostile.to_owned(),
+            days: hostile.to_owned(),
+            wants_code: true,
+            error: Some(hostile.to_owned()),
+        };
+        for html in [page.render(), leads_on(hostile, "a\"b")] {
+            assert!(!html.contains("<script") && !html.contains("style="), "{html}");
+            assert!(!html.contains("a\"b"), "{html}");
+        }
+    }
+}

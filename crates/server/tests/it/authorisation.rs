@@ -58,6 +58,10 @@ fn enforced(row: &Value) -> (String, Access) {
         "person" => Access::Person,
         "caller" => Access::Calling,
         "endUser" => Access::EndUser(leaked),
+        _ if row["own"].get("endUser").is_some() => {
+            let own = row["own"]["endUser"].as_str().unwrap_or_default();
+            Access::ScopeOrToken(leaked, own.to_owned().leak())
+        }
         _ => match (is("keys"), is("administrator"), is("stepUp")) {
             (true, false, false) => Access::Scope(leaked),
             (true, false, true) => Access::Guarded(leaked),
@@ -186,10 +190,16 @@ fn verdict(access: Access, who: &Who) -> Verdict<'_> {
         (Access::Calling, Who::Token(scope)) => with_scope("spend", std::slice::from_ref(scope)),
         (Access::EndUser(needed), Who::Token(scope)) => with_scope(needed, std::slice::from_ref(scope)),
         (Access::Calling | Access::EndUser(_), _) => WRONG_KIND,
-        (Access::Scope(needed) | Access::Guarded(needed), Who::Key { scopes, .. }) => {
-            with_scope(needed, scopes)
+        (Access::ScopeOrToken(_, needed), Who::Token(scope)) => {
+            with_scope(needed, std::slice::from_ref(scope))
         }
-        (Access::Scope(needed), who) => of_member(who, needed, false, false),
+        (
+            Access::ScopeOrToken(needed, _) | Access::Scope(needed) | Access::Guarded(needed),
+            Who::Key { scopes, .. },
+        ) => with_scope(needed, scopes),
+        (Access::ScopeOrToken(needed, _) | Access::Scope(needed), who) => {
+            of_member(who, needed, false, false)
+        }
         (Access::Guarded(needed) | Access::OwnFactor(needed) | Access::MemberStepUp(needed), who) => {
             of_member(who, needed, false, true)
         }

@@ -34,19 +34,60 @@ impl Bench {
         tools: Option<&str>,
     ) -> Result<TokenId, Rejection> {
         let id = TokenId(self.id());
-        let token = EndUserToken {
-            kind: TokenKind::EndUser,
-            owner: user(owner),
+        let mut token = self.row(TokenKind::EndUser, &user(owner), max_spend, None);
+        token.tools = tools.map(|tool| [tool.to_owned()].as_slice().into());
+        self.run(Action::MintToken(Box::new(NewToken { id, token })))
+            .map(|_| id)
+    }
+
+    fn row(
+        &self,
+        kind: TokenKind,
+        owner: &Payer,
+        max_spend: Option<i64>,
+        max_per_call: Option<i64>,
+    ) -> EndUserToken {
+        EndUserToken {
+            kind,
+            owner: owner.clone(),
             created_at: self.at,
             expires_at: self.at.plus_millis(60_000),
             revoked_at: None,
             max_spend: max_spend.map(Micros::new),
-            max_per_call: None,
+            max_per_call: max_per_call.map(Micros::new),
             spent: Micros::ZERO,
-            tools: tools.map(|tool| [tool.to_owned()].as_slice().into()),
-        };
+            tools: None,
+        }
+    }
+
+    pub(super) fn mint_row(
+        &mut self,
+        kind: TokenKind,
+        owner: &Payer,
+        max_spend: Option<i64>,
+        max_per_call: Option<i64>,
+    ) -> Result<TokenId, Rejection> {
+        let id = TokenId(self.id());
+        let token = self.row(kind, owner, max_spend, max_per_call);
         self.run(Action::MintToken(Box::new(NewToken { id, token })))
             .map(|_| id)
+    }
+
+    pub(super) fn connect(
+        &mut self,
+        owner: &Payer,
+        max_spend: Option<i64>,
+        max_per_call: Option<i64>,
+    ) -> Result<TokenId, Rejection> {
+        self.mint_row(TokenKind::Agent, owner, max_spend, max_per_call)
+    }
+
+    pub(super) fn disconnect(&mut self, owner: &Payer, agent: TokenId) -> Result<Outcome, Rejection> {
+        self.run(Action::RevokeTokens(RevokeTokens {
+            kind: TokenKind::Agent,
+            owner: owner.clone(),
+            only: Some(agent),
+        }))
     }
 
     pub(super) fn revoke(&mut self, owner: &str, only: Option<TokenId>) -> Result<Outcome, Rejection> {
