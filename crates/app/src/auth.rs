@@ -7,25 +7,26 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use quick_cache::sync::Cache;
-use turnpike_core::access::{KeyHash, KeyKind, KeyPepper, KeySecret, Role, Scope};
+use turnpike_core::access::{AgentScope, KeyHash, KeyKind, KeyPepper, KeySecret, Role, Scope};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{ExternalUserId, KeyId, TenantId, TokenId};
-use turnpike_core::ledger::token::EndUserToken;
+use turnpike_core::ledger::token::{EndUserToken, TokenKind};
 use turnpike_core::time::Timestamp;
 use turnpike_store::{ApiKey, Store, Tenant};
 
+use crate::agents::{AgentSession, CachedAgent};
 use crate::error::AppError;
 use crate::tokens::{self, EndUserClaims, KeyVault, TokenScope};
 
 /// How long a key or tenant may be taken from memory: with the time that a request takes, less than a second.
-const CACHE_MS: i64 = 800;
+pub(crate) const CACHE_MS: i64 = 800;
 /// Keys that are remembered.
 const CACHED_KEYS: usize = 10_000;
 /// `lastUsedAt` is noted at most once in this time per key.
-const TOUCH_MS: i64 = 60_000;
+pub(crate) const TOUCH_MS: i64 = 60_000;
 
 /// The origin of who did not come by HTTP.
-const UNKNOWN_ORIGIN: &str = "internal";
+pub(crate) const UNKNOWN_ORIGIN: &str = "internal";
 
 /// The authenticated caller.
 #[derive(Clone, Debug)]
@@ -52,6 +53,8 @@ pub enum ActorCredential {
     },
     /// A token of an end user.
     EndUser(Arc<EndUserSession>),
+    /// An agent connection, of an end user or of the workspace.
+    Agent(Arc<AgentSession>),
 }
 
 /// An end user who presented a token.
@@ -74,6 +77,8 @@ pub enum LimitKey {
     Subject(Arc<str>),
     /// An end user, whatever the token.
     EndUser(TenantId, ExternalUserId),
+    /// An agent connection.
+    Agent(TokenId),
     /// A workspace, whoever asks.
     Workspace(TenantId),
     /// Whoever comes from a network.
@@ -86,7 +91,7 @@ impl Actor {
         match &self.credential {
             ActorCredential::Key(key) => &key.scopes,
             ActorCredential::Member { role, .. } => role.scopes(),
-            ActorCredential::EndUser(_) => &[],
+            ActorCredential::EndUser(_) | ActorCredential::Agent(_) => &[],
         }
     }
 
@@ -94,13 +99,15 @@ impl Actor {
     ///
     /// # Errors
     /// `INSUFFICIENT_SCOPE` with both lists, sorted.
-    /// `CREDENTIAL_KIND_NOT_ALLOWED` for an end user's token, which has none of these.
+    /// `CREDENTIAL_KIND_NOT_ALLOWED` for an end user's token or an agent connection, which have none of these.
     pub fn require(&self, scope: Scope) -> Result<(), AppError> {
-        if matches!(self.credential, ActorCredential::EndUser(_)) {
-            return Err(AppError::new(
-                ErrorCode::CredentialKindNotAllowed,
-                "an end user's token cannot be used here",
-            ));
+        let refused = match &self.credential {
+            ActorCredential::EndUser(_) => Some("an end user's token cannot be used here"),
+            ActorCredential::Agent(_) => Some("an agent connection cannot be used here"),
+            ActorCredential::Key(_) | ActorCredential::Member { .. } => None,
+        };
+        if let Some(message) = refused {
+            return Err(AppError::new(ErrorCode::CredentialKindNotAllowed, message));
         }
         if self.scopes().contains(&scope) {
             return Ok(());
@@ -109,7 +116,8 @@ impl Actor {
         Err(AppError::new(ErrorCode::InsufficientScope, message).scopes(&[scope], self.scopes()))
     }
 
-    /// Demands what calls need: a secret or sandbox key, which is returned, or an end user's token that may spend.
+    /// Demands what calls need: a secret or sandbox key, which is returned, or an end user's token or agent connection
+    /// that may spend.
     ///
     /// # Errors
     /// `CREDENTIAL_KIND_NOT_ALLOWED`, `INSUFFICIENT_SCOPE`.
@@ -117,10 +125,41 @@ impl Actor {
         match &self.credential {
             ActorCredential::Key(key) if key.kind != KeyKind::Publishable => Ok(Some(key)),
             ActorCredential::EndUser(_) => self.require_end_user(TokenScope::Spend).map(|_session| None),
+            ActorCredential::Agent(_) => self.require_agent(AgentScope::Execute).map(|_session| None),
             ActorCredential::Key(_) | ActorCredential::Member { .. } => Err(AppError::new(
                 ErrorCode::CredentialKindNotAllowed,
-                "calls need a secret or sandbox key, or an end user's token",
+                "calls need a secret or sandbox key, an end user's token or an agent connection",
             )),
+        }
+    }
+
+    /// Demands an agent connection with `scope`.
+    ///
+    /// # Errors
+    /// `CREDENTIAL_KIND_NOT_ALLOWED`, `INSUFFICIENT_SCOPE`.
+    pub fn require_agent(&self, scope: AgentScope) -> Result<&AgentSession, AppError> {
+        let ActorCredential::Agent(session) = &self.credential else {
+            return Err(AppError::new(
+                ErrorCode::CredentialKindNotAllowed,
+                "only an agent connection can be used here",
+            ));
+        };
+        if session.scopes.contains(&scope) {
+            return Ok(session);
+        }
+        let mut present: Vec<&str> = session.scopes.iter().map(|scope| scope.as_str()).collect();
+        present.sort_unstable();
+        let message = format!("this needs an agent connection with the scope {scope}");
+        Err(AppError::new(ErrorCode::InsufficientScope, message)
+            .with("requiredScopes", vec![scope.as_str()])
+            .with("presentScopes", present))
+    }
+
+    /// The agent connection it presented, if that is what it presented.
+    pub fn agent(&self) -> Option<&AgentSession> {
+        match &self.credential {
+            ActorCredential::Agent(session) => Some(session),
+            ActorCredential::Key(_) | ActorCredential::Member { .. } | ActorCredential::EndUser(_) => None,
         }
     }
 
@@ -153,10 +192,12 @@ impl Actor {
     pub fn require_member(&self) -> Result<(), AppError> {
         match &self.credential {
             ActorCredential::Member { .. } => Ok(()),
-            ActorCredential::Key(_) | ActorCredential::EndUser(_) => Err(AppError::new(
-                ErrorCode::CredentialKindNotAllowed,
-                "this needs a dashboard session",
-            )),
+            ActorCredential::Key(_) | ActorCredential::EndUser(_) | ActorCredential::Agent(_) => {
+                Err(AppError::new(
+                    ErrorCode::CredentialKindNotAllowed,
+                    "this needs a dashboard session",
+                ))
+            }
         }
     }
 
@@ -174,7 +215,10 @@ impl Actor {
                 ErrorCode::ForbiddenRole,
                 format!("this needs an owner or admin; your role is {role}"),
             )),
-            ActorCredential::Member { .. } | ActorCredential::Key(_) | ActorCredential::EndUser(_) => Ok(()),
+            ActorCredential::Member { .. }
+            | ActorCredential::Key(_)
+            | ActorCredential::EndUser(_)
+            | ActorCredential::Agent(_) => Ok(()),
         }
     }
 
@@ -182,14 +226,15 @@ impl Actor {
     pub fn key(&self) -> Option<&ApiKey> {
         match &self.credential {
             ActorCredential::Key(key) => Some(key),
-            ActorCredential::Member { .. } | ActorCredential::EndUser(_) => None,
+            ActorCredential::Member { .. } | ActorCredential::EndUser(_) | ActorCredential::Agent(_) => None,
         }
     }
 
-    /// The end user's token it presented, if that is what it presented.
+    /// The end user's token or agent connection it presented, if that is what it presented.
     pub fn token(&self) -> Option<TokenId> {
         match &self.credential {
             ActorCredential::EndUser(session) => Some(session.token),
+            ActorCredential::Agent(session) => Some(session.id),
             ActorCredential::Key(_) | ActorCredential::Member { .. } => None,
         }
     }
@@ -200,6 +245,7 @@ impl Actor {
             ActorCredential::Key(key) => format!("key:{}", key.id),
             ActorCredential::Member { subject, .. } => format!("member:{subject}"),
             ActorCredential::EndUser(session) => format!("token:{}", session.token),
+            ActorCredential::Agent(session) => format!("agent:{}", session.id),
         }
     }
 
@@ -209,6 +255,7 @@ impl Actor {
             ActorCredential::Key(key) => LimitKey::Key(key.id),
             ActorCredential::Member { subject, .. } => LimitKey::Subject(subject.clone()),
             ActorCredential::EndUser(session) => LimitKey::EndUser(self.tenant.id, session.id.clone()),
+            ActorCredential::Agent(session) => LimitKey::Agent(session.id),
         }
     }
 }
@@ -222,12 +269,18 @@ struct Cached {
 
 /// Turns credentials into actors.
 pub struct Authenticator {
-    store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Store>,
     pepper: KeyPepper,
-    brand: Arc<str>,
+    pub(crate) brand: Arc<str>,
     vault: Arc<KeyVault>,
     cache: Cache<KeyHash, Cached>,
     tokens: Cache<TokenId, CachedToken>,
+    pub(crate) agents: Cache<KeyHash, CachedAgent>,
+}
+
+/// Whether a row is that of a token of the end user.
+fn is_of(token: &EndUserToken, user: &ExternalUserId) -> bool {
+    token.kind == TokenKind::EndUser && token.owner.external_user_id() == Some(user)
 }
 
 #[derive(Clone)]
@@ -248,6 +301,7 @@ impl Authenticator {
             vault,
             cache: Cache::new(CACHED_KEYS),
             tokens: Cache::new(CACHED_KEYS),
+            agents: Cache::new(CACHED_KEYS),
         }
     }
 
@@ -260,6 +314,7 @@ impl Authenticator {
     pub fn forget(&self) {
         self.cache.clear();
         self.tokens.clear();
+        self.agents.clear();
     }
 
     /// Whether `bearer` looks like one of this service's keys.
@@ -339,7 +394,7 @@ impl Authenticator {
         let id = TokenId(claims.jti);
         let fresh = |cached: &CachedToken| {
             (0..CACHE_MS).contains(&now.since(cached.at))
-                && cached.token.owner == claims.sub
+                && is_of(&cached.token, &claims.sub)
                 && cached.tenant.id == claims.tid
         };
         let cached = match self.tokens.get(&id).filter(fresh) {
@@ -373,7 +428,7 @@ impl Authenticator {
         let invalid = || AppError::new(ErrorCode::InvalidCredential, "the token is not valid");
         let token = self.store.find_token(claims.tid, id).await?;
         let token = token
-            .filter(|token| token.owner == claims.sub)
+            .filter(|token| is_of(token, &claims.sub))
             .ok_or_else(invalid)?;
         let tenant = self.store.find_tenant(claims.tid).await?.ok_or_else(invalid)?;
         let cached = CachedToken {

@@ -72,22 +72,22 @@ fn claim_with(
 
 impl CallContext {
     /// The claim of the caller's idempotency key for this request.
+    ///
+    /// A connection of the workspace has a namespace of its own: no answer to somebody else's request is given to it.
     pub(crate) fn claim(&self, raw: &[u8]) -> Option<NewClaim> {
         let key = self.idempotency_key.clone()?;
         let token = self.approval_token.as_deref();
-        Some(claim_with(
-            self.actor.tenant.id,
-            &self.payer,
-            &self.route,
-            raw,
-            key,
-            token,
-        ))
+        let tenant = self.actor.tenant.id;
+        let mut claim = claim_with(tenant, &self.payer, &self.route, raw, key, token);
+        if let (Some(agent), Payer::Pool) = (self.actor.agent(), &self.payer) {
+            claim.key.scope = format!("agent {} {}", agent.id, self.route).into();
+        }
+        Some(claim)
     }
 
     /// What may be called with `key`, or without one.
     pub(crate) fn callable<'a>(&'a self, key: Option<&'a ApiKey>) -> Callable<'a> {
-        Callable::new(&self.actor.tenant.settings, key)
+        Callable::new(&self.actor.tenant.settings, key).narrowed_to(self.actor.agent())
     }
 
     pub(crate) fn markup(&self, key: Option<&ApiKey>, provider: &str, slug: &str) -> EffectiveMarkup {

@@ -4,6 +4,7 @@
 //! [`Environment`], money moves only by commands to the store.
 
 pub mod admin;
+pub mod agents;
 pub mod approvals;
 pub mod audit;
 pub mod auth;
@@ -22,6 +23,7 @@ pub mod invitations;
 pub mod json;
 pub mod keys;
 pub mod limits;
+pub mod oauth;
 pub mod paging;
 pub mod paid_calls;
 pub mod payouts;
@@ -48,6 +50,7 @@ pub mod topups;
 pub mod webhooks;
 pub mod workspaces;
 
+pub use agents::{AgentDesk, AgentSession};
 pub use approvals::ApprovalDesk;
 pub use auth::{Actor, ActorCredential, Authenticator};
 pub use calls::CallDesk;
@@ -60,6 +63,7 @@ pub use environment::{AppSettings, Environment};
 pub use error::AppError;
 pub use invitations::InvitationDesk;
 pub use keys::{KeyDesk, KeyIssuer};
+pub use oauth::OAuthDesk;
 pub use paid_calls::PaidCallDesk;
 pub use payouts::PayoutDesk;
 pub use people::PeopleDesk;

@@ -164,6 +164,13 @@ impl Reader {
 
     async fn find_call(&self, actor: &Actor, call: CallId) -> Result<Hold, AppError> {
         let found = self.store.find_call(actor.tenant.id, call).await?;
+        // To an agent connection there are no calls but its own.
+        let own = |hold: &Hold| {
+            actor
+                .agent()
+                .is_none_or(|agent| hold.call.token == Some(agent.id))
+        };
+        let found = found.filter(own);
         found.ok_or_else(|| AppError::new(ErrorCode::NotFound, "there is no such call"))
     }
 
@@ -202,7 +209,7 @@ impl Reader {
 
     /// The models that the caller may call, as an OpenAI list with prices.
     pub fn models(&self, actor: &Actor) -> Value {
-        let callable = Callable::new(&actor.tenant.settings, actor.key());
+        let callable = Callable::of(actor);
         let data: Vec<Value> = self
             .shelf
             .offers()

@@ -8,7 +8,10 @@ use turnpike_core::ids::{KeyId, TenantId};
 use turnpike_core::ledger::TenantStatus;
 use turnpike_core::money::CreditsPerDollar;
 use turnpike_core::time::Timestamp;
-use turnpike_store::{ApiKey, AuditRow, Directory as _, KeyPricing, MemoryStore, Tenant, TenantSettings};
+use turnpike_store::{
+    ApiKey, AuditRow, Directory as _, KeyPricing, MemberChange, Members as _, MemoryStore, Tenant,
+    TenantSettings,
+};
 use uuid::Uuid;
 
 use crate::auth::{Actor, ActorCredential};
@@ -61,7 +64,15 @@ pub(crate) async fn tenant(store: &MemoryStore, clock: &Clock) -> Tenant {
         settings: TenantSettings::default(),
         created_at: clock.now(),
     };
-    let audit = AuditRow {
+    store
+        .insert_tenant(&tenant, &audit(&tenant, clock))
+        .await
+        .unwrap();
+    tenant
+}
+
+fn audit(tenant: &Tenant, clock: &Clock) -> AuditRow {
+    AuditRow {
         id: clock.new_id(),
         tenant: tenant.id,
         at: clock.now(),
@@ -71,9 +82,20 @@ pub(crate) async fn tenant(store: &MemoryStore, clock: &Clock) -> Tenant {
         before: None,
         after: None,
         origin: "test".to_owned(),
+    }
+}
+
+/// Makes [`member`] a member that the store knows.
+pub(crate) async fn join(store: &MemoryStore, tenant: &Tenant, role: Role, clock: &Clock) {
+    let change = MemberChange {
+        tenant: tenant.id,
+        subject: role.as_str().to_owned(),
+        from: None,
+        to: Some(role),
+        at: clock.now(),
     };
-    store.insert_tenant(&tenant, &audit).await.unwrap();
-    tenant
+    let joined = store.change_member(&change, &audit(tenant, clock)).await;
+    assert!(joined.unwrap());
 }
 
 /// A member of a workspace.

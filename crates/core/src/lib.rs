@@ -12,6 +12,7 @@ pub mod ids;
 mod json;
 pub mod ledger;
 pub mod money;
+pub mod oauth;
 pub mod pricing;
 pub mod time;
 pub mod topup;

@@ -139,6 +139,10 @@ pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) -> O
             Ok(())
         });
         spawn(app, stop, TIDY, |app| async move {
+            app.service.oauth.prune().await?;
+            app.service.agents.prune().await.map(drop)
+        });
+        spawn(app, stop, TIDY, |app| async move {
             app.service.sessions.prune().await.map(drop)
         });
         spawn(app, stop, TIDY, |app| async move {

@@ -19,9 +19,9 @@ use turnpike_app::tools::ToolEntry;
 use turnpike_app::topups::{TopupDesk, TopupSettings};
 use turnpike_app::webhooks::{Dispatcher, SecretBox, WebhookDesk, WebhookParts};
 use turnpike_app::{
-    AppSettings, ApprovalDesk, Authenticator, CallDesk, CatalogueDesk, DriftDesk, EndUserDesk, Engine,
-    Environment, KeyDesk, KeyIssuer, PaidCallDesk, PeopleDesk, PricingDesk, QuoteDesk, SettingsDesk, ToolDesk,
-    WorkspaceDesk,
+    AgentDesk, AppSettings, ApprovalDesk, Authenticator, CallDesk, CatalogueDesk, DriftDesk, EndUserDesk,
+    Engine, Environment, KeyDesk, KeyIssuer, OAuthDesk, PaidCallDesk, PeopleDesk, PricingDesk, QuoteDesk,
+    SettingsDesk, ToolDesk, WorkspaceDesk,
 };
 use turnpike_core::access::KeyPepper;
 use turnpike_store::{PostgresOptions, PostgresStore, PriceRow, SqliteOptions, SqliteStore, Store};
@@ -79,6 +79,9 @@ pub(crate) struct Service {
     /// The built-in identity, and invitations whoever signs people in.
     pub(crate) people: Arc<PeopleDesk>,
     pub(crate) keys: KeyDesk,
+    pub(crate) agents: Arc<AgentDesk>,
+    /// The authorization server for agents.
+    pub(crate) oauth: OAuthDesk,
     pub(crate) settings: Arc<SettingsDesk>,
     pub(crate) catalogue: CatalogueDesk,
     pub(crate) pricing: PricingDesk,
@@ -192,7 +195,25 @@ impl Service {
         let issuer = KeyIssuer::new(store.clone(), environment.clone(), pepper.clone(), brand.clone());
         let engine = Arc::new(Engine::new(store.clone(), environment.clone(), settings));
         let paid_calls = paid_calls(&config, &pepper, &engine, &shelf)?;
+        let agents = Arc::new(AgentDesk::new(
+            store.clone(),
+            environment.clone(),
+            pepper.clone(),
+            brand.clone(),
+            shelf.clone(),
+        ));
+        let oauth = OAuthDesk::new(
+            store.clone(),
+            environment.clone(),
+            agents.clone(),
+            pepper.clone(),
+            brand.clone(),
+            &config.server.public_url,
+            signer.is_some(),
+        )?;
         Ok(Self {
+            agents,
+            oauth,
             desk: CallDesk::new(engine.clone(), shelf.clone()),
             reader: Reader::new(store.clone(), shelf.clone()),
             end_users: EndUserDesk::new(store.clone(), environment.clone(), vault.clone(), mints),

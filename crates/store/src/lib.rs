@@ -3,6 +3,7 @@
 //! SQLite and PostgreSQL stand behind the same traits, one per group of rows that belong together, and an
 //! in-memory ledger serves tests. A store keeps rows; every rule about money is `turnpike_core::ledger::apply`.
 
+mod agents;
 mod approvals;
 mod audit_log;
 mod calls;
@@ -15,6 +16,7 @@ mod keys;
 mod members;
 mod memory;
 mod migrate;
+mod oauth;
 mod paid_calls;
 mod payouts;
 mod people;
@@ -32,6 +34,7 @@ mod traits;
 mod upkeep;
 mod webhooks;
 
+pub use agents::{Agent, AgentConnection, AgentFilter, Agents};
 pub use approvals::{ApprovalFilter, Approvals};
 pub use audit_log::{AuditFilter, AuditLog, AuditRecord};
 pub use error::{StoreError, SubmitError};
@@ -39,6 +42,7 @@ pub use invitations::{Acceptance, Accepted, Invitation, Invitations};
 pub use keys::Keys;
 pub use members::{MemberChange, Members};
 pub use memory::MemoryStore;
+pub use oauth::{OAuth, OAuthClient, OAuthCode, OAuthToken};
 pub use paid_calls::{DuePaidCalls, PaidCalls};
 pub use payouts::{PayoutSums, Payouts};
 pub use people::{Attempt, BackOff, Credentials, Enrolled, People, Person};

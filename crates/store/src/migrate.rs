@@ -38,6 +38,7 @@ pub(crate) const SQLITE: &[Migration] = migrations!("sqlite":
     10 "0010_paid_calls",
     11 "0011_imported_tools",
     12 "0012_quotes",
+    13 "0013_agents",
 );
 pub(crate) const POSTGRES: &[Migration] = migrations!("postgres":
     1 "0001_foundation",
@@ -52,6 +53,7 @@ pub(crate) const POSTGRES: &[Migration] = migrations!("postgres":
     10 "0010_paid_calls",
     11 "0011_imported_tools",
     12 "0012_quotes",
+    13 "0013_agents",
 );
 
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)";

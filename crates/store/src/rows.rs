@@ -7,7 +7,7 @@ use turnpike_core::ledger::account::SpendWindow;
 use turnpike_core::ledger::books::LowBalance;
 use turnpike_core::ledger::hold::{CallSubject, Claim, ClaimKey, LoopCount};
 use turnpike_core::ledger::policy::{EndUser, OpenItems};
-use turnpike_core::ledger::token::EndUserToken;
+use turnpike_core::ledger::token::{EndUserToken, TokenKind};
 use turnpike_core::ledger::{
     Account, AccountKey, AccountKind, AccountStatus, CallRef, Cause, Hold, HoldState, Payer, TenantHead,
     TenantStatus, Transfer,
@@ -28,7 +28,10 @@ pub(crate) const HOLD_COLUMNS: &str = "tenant_id, call_id, owner, amount, base, 
      created_at, dispatched_at, deadline, finished_at, charged, margin, refunded, balance_after, loss, \
      usage, failure, claim_scope, claim_key, loop_id, \
      provider, endpoint, model, streamed, credential, attribution, price, token_id, quote_id, approval_id";
-pub(crate) const TOKEN_COLUMNS: &str = "owner, created_at, expires_at, revoked_at, max_spend, spent, tools";
+pub(crate) const TOKEN_COLUMNS: &str =
+    "owner, created_at, expires_at, revoked_at, max_spend, spent, tools, kind, max_per_call";
+/// How many they are.
+pub(crate) const TOKEN_WIDTH: usize = 9;
 pub(crate) const TRANSFER_COLUMNS: &str = "tenant_id, seq, id, debit_kind, debit_owner, credit_kind, credit_owner, \
      amount, cause, call_id, reference, attribution, debit_after, credit_after, created_at, hash";
 
@@ -136,11 +139,13 @@ pub(crate) fn document<T: serde::de::DeserializeOwned>(row: &Row, at: usize) -> 
 pub(crate) fn token(row: &Row, at: usize) -> Result<EndUserToken, StoreError> {
     let tools = row.opt_text(at + 6)?.map(serde_json::from_str::<Vec<String>>);
     Ok(EndUserToken {
-        owner: external_id(row.text(at)?)?,
+        kind: TokenKind::from_code(row.small(at + 7)?).ok_or_else(|| corrupt("token kind"))?,
+        owner: payer(row.text(at)?)?,
         created_at: instant(row, at + 1)?,
         expires_at: instant(row, at + 2)?,
         revoked_at: opt_instant(row, at + 3)?,
         max_spend: row.opt_int(at + 4)?.map(Micros::new),
+        max_per_call: row.opt_int(at + 8)?.map(Micros::new),
         spent: micros(row, at + 5)?,
         tools: tools
             .transpose()

@@ -14,12 +14,14 @@ use turnpike_core::money::Micros;
 use turnpike_core::time::{Day, Timestamp};
 use uuid::Uuid;
 
+use crate::agents::Agents;
 use crate::approvals::Approvals;
 use crate::audit_log::{AuditLog, AuditRecord};
 use crate::error::{StoreError, SubmitError};
 use crate::invitations::Invitations;
 use crate::keys::Keys;
 use crate::members::Members;
+use crate::oauth::OAuth;
 use crate::paid_calls::PaidCalls;
 use crate::payouts::Payouts;
 use crate::people::People;
@@ -354,6 +356,7 @@ pub trait Upkeep: Send + Sync {
 /// Everything, for `Arc<dyn Store>`.
 pub trait Store:
     Ledger
+    + Agents
     + AuditLog
     + Calls
     + Statements
@@ -363,6 +366,7 @@ pub trait Store:
     + Keys
     + Settings
     + Members
+    + OAuth
     + Sessions
     + Topups
     + Payouts
@@ -379,6 +383,7 @@ pub trait Store:
 }
 impl<T> Store for T where
     T: Ledger
+        + Agents
         + AuditLog
         + Calls
         + Statements
@@ -388,6 +393,7 @@ impl<T> Store for T where
         + Keys
         + Settings
         + Members
+        + OAuth
         + Sessions
         + Topups
         + Payouts

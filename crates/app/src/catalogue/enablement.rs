@@ -8,6 +8,8 @@ use serde::Serialize;
 use turnpike_core::errors::ErrorCode;
 use turnpike_store::{ApiKey, TenantSettings};
 
+use crate::agents::AgentSession;
+use crate::auth::Actor;
 use crate::error::AppError;
 
 /// Which rule decides whether something may be called.
@@ -44,16 +46,31 @@ pub(crate) fn enablement(catalog: &BTreeMap<String, bool>, provider: &str, slug:
     }
 }
 
-/// What may be called: by a workspace, with a key if it is called with one.
+/// What may be called: by a workspace, with a key or an agent connection if it is called with one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Callable<'a> {
     settings: &'a TenantSettings,
     key: Option<&'a ApiKey>,
+    agent: Option<&'a AgentSession>,
 }
 
 impl<'a> Callable<'a> {
     pub(crate) const fn new(settings: &'a TenantSettings, key: Option<&'a ApiKey>) -> Self {
-        Self { settings, key }
+        Self {
+            settings,
+            key,
+            agent: None,
+        }
+    }
+
+    /// What may be called by whoever presents a credential.
+    pub(crate) fn of(actor: &'a Actor) -> Self {
+        Self::new(&actor.tenant.settings, actor.key()).narrowed_to(actor.agent())
+    }
+
+    /// The same for who presents an agent connection, if somebody does.
+    pub(crate) const fn narrowed_to(self, agent: Option<&'a AgentSession>) -> Self {
+        Self { agent, ..self }
     }
 
     /// Refuses what may not be called.
@@ -68,12 +85,18 @@ impl<'a> Callable<'a> {
         if !enablement(&self.settings.catalog, provider, slug).0 {
             return refused("workspace");
         }
-        match self.key.and_then(|key| key.tools.as_ref()) {
-            Some(tools) if !tools.iter().any(|tool| tool == slug || *tool == all_of(provider)) => {
-                refused("key")
-            }
-            Some(_) | None => Ok(()),
+        let named = |tools: &[String]| tools.iter().any(|tool| tool == slug || *tool == all_of(provider));
+        if !self.key.and_then(|key| key.tools.as_deref()).is_none_or(named) {
+            return refused("key");
         }
+        if !self
+            .agent
+            .and_then(|agent| agent.tools.as_deref())
+            .is_none_or(named)
+        {
+            return refused("agent connection");
+        }
+        Ok(())
     }
 
     pub(crate) fn allows(&self, provider: &str, slug: &str) -> bool {

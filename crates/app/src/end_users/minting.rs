@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{ExternalUserId, TokenId};
 use turnpike_core::ledger::command::{NewToken, RevokeTokens};
-use turnpike_core::ledger::token::EndUserToken;
-use turnpike_core::ledger::{Action, Outcome};
+use turnpike_core::ledger::token::{EndUserToken, TokenKind};
+use turnpike_core::ledger::{Action, Outcome, Payer};
 use turnpike_core::money::Micros;
 use turnpike_core::time::Timestamp;
 
@@ -74,10 +74,10 @@ fn scopes(fields: &mut Fields) -> Result<Vec<TokenScope>, AppError> {
 }
 
 /// The tools of a token by a key that is narrowed itself: the key's own, or fewer.
-fn narrowed(actor: &Actor, wanted: Option<Vec<String>>) -> Result<Option<Vec<String>>, AppError> {
+pub(crate) fn narrowed(actor: &Actor, wanted: Option<Vec<String>>) -> Result<Option<Vec<String>>, AppError> {
     let own = match &actor.credential {
         ActorCredential::Key(key) => key.tools.clone(),
-        ActorCredential::Member { .. } | ActorCredential::EndUser(_) => None,
+        ActorCredential::Member { .. } | ActorCredential::EndUser(_) | ActorCredential::Agent(_) => None,
     };
     let (own, wanted) = match (own, wanted) {
         (None, wanted) => return Ok(wanted),
@@ -137,11 +137,13 @@ impl EndUserDesk {
         let row = NewToken {
             id: TokenId(jti),
             token: EndUserToken {
-                owner: id.clone(),
+                kind: TokenKind::EndUser,
+                owner: Payer::EndUser(id.clone()),
                 created_at: now,
                 expires_at,
                 revoked_at: None,
                 max_spend: wanted.max_spend,
+                max_per_call: None,
                 spent: Micros::ZERO,
                 tools: wanted.tools.map(Arc::from),
             },
@@ -172,7 +174,8 @@ impl EndUserDesk {
             .transpose()
             .map_err(|_invalid| AppError::invalid("jti", "must be a UUID"))?;
         let revoke = RevokeTokens {
-            owner: id.clone(),
+            kind: TokenKind::EndUser,
+            owner: Payer::EndUser(id.clone()),
             only,
         };
         let note = Note::new("token.revoke", id.as_str()).after(&json!({ "jti": only }));

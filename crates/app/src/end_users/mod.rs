@@ -6,6 +6,8 @@
 mod limits;
 mod minting;
 
+pub(crate) use minting::narrowed;
+
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -321,6 +323,7 @@ impl EndUserDesk {
             already,
             revoked_tokens,
             canceled_approvals,
+            revoked_agents,
             policy_reset,
         } = done
         else {
@@ -333,7 +336,7 @@ impl EndUserDesk {
             "alreadyRetired": already,
             "accountId": Payer::EndUser(id.clone()).account(actor.tenant.id).id(),
             "revokedTokens": revoked_tokens,
-            "revokedAgentConnections": 0,
+            "revokedAgentConnections": revoked_agents,
             "canceledApprovals": canceled_approvals,
             "policyReset": policy_reset,
         }))

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use turnpike_core::access::Scope;
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::KeyId;
-use turnpike_store::{ApiKey, KeyFilter, KeyPricing, Store};
+use turnpike_store::{ApiKey, KeyFilter, KeyPricing, Store, Tenant};
 
 pub use self::issuer::KeyIssuer;
 pub(crate) use self::request::NewKey;
@@ -67,7 +67,7 @@ impl KeyDesk {
         require_held(actor, &new.scopes)?;
         self.check_pricing(actor, &new.pricing, &KeyPricing::default(), "pricing.endpoints")?;
         if let Some(tools) = &new.tools {
-            self.check_tools(actor, tools)?;
+            require_enabled(&self.shelf, &actor.tenant, tools)?;
         }
         self.issuer.issue(&Author::of(actor), new).await
     }
@@ -200,28 +200,31 @@ impl KeyDesk {
             )),
         }
     }
+}
 
-    /// A key is narrowed to what its workspace can call.
-    fn check_tools(&self, actor: &Actor, tools: &[String]) -> Result<(), AppError> {
-        let callable = Callable::new(&actor.tenant.settings, None);
-        let items = self.shelf.items();
-        let enabled: BTreeSet<(&str, &str)> = items
-            .values()
-            .filter(|item| callable.allows(&item.provider, &item.slug))
-            .map(|item| (&*item.provider, &*item.endpoint))
-            .collect();
-        let sold = |tool: &str| match tool.split_once('/') {
-            Some((provider, "*")) => enabled.iter().any(|(of, _)| *of == provider),
-            Some(named) => enabled.contains(&named),
-            None => false,
-        };
-        match tools.iter().position(|tool| !sold(tool)) {
-            None => Ok(()),
-            Some(at) => Err(AppError::invalid(
-                &format!("tools.enable/{at}"),
-                "is not enabled for this workspace",
-            )),
-        }
+/// Keys and agent connections are narrowed to what their workspace can call.
+///
+/// # Errors
+/// `VALIDATION_ERROR`.
+pub(crate) fn require_enabled(shelf: &Shelf, tenant: &Tenant, tools: &[String]) -> Result<(), AppError> {
+    let callable = Callable::new(&tenant.settings, None);
+    let items = shelf.items();
+    let enabled: BTreeSet<(&str, &str)> = items
+        .values()
+        .filter(|item| callable.allows(&item.provider, &item.slug))
+        .map(|item| (&*item.provider, &*item.endpoint))
+        .collect();
+    let sold = |tool: &str| match tool.split_once('/') {
+        Some((provider, "*")) => enabled.iter().any(|(of, _)| *of == provider),
+        Some(named) => enabled.contains(&named),
+        None => false,
+    };
+    match tools.iter().position(|tool| !sold(tool)) {
+        None => Ok(()),
+        Some(at) => Err(AppError::invalid(
+            &format!("tools.enable/{at}"),
+            "is not enabled for this workspace",
+        )),
     }
 }
 

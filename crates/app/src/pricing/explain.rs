@@ -84,10 +84,12 @@ impl PricingDesk {
                 found.ok_or_else(unknown).map(Some)
             }
             (ActorCredential::Member { .. }, None) => Ok(None),
-            (ActorCredential::Key(_) | ActorCredential::EndUser(_), _) => Err(AppError::new(
-                ErrorCode::CredentialKindNotAllowed,
-                "only a dashboard session can name a key",
-            )),
+            (ActorCredential::Key(_) | ActorCredential::EndUser(_) | ActorCredential::Agent(_), _) => {
+                Err(AppError::new(
+                    ErrorCode::CredentialKindNotAllowed,
+                    "only a dashboard session can name a key",
+                ))
+            }
         }
     }
 }

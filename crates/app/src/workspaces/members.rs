@@ -37,7 +37,10 @@ pub fn require_power_over(actor: &Actor, role: Role) -> Result<(), AppError> {
             ErrorCode::ForbiddenRole,
             format!("the role {role} can do what no key can: only a member gives or takes it"),
         )),
-        ActorCredential::Key(_) | ActorCredential::Member { .. } | ActorCredential::EndUser(_) => Ok(()),
+        ActorCredential::Key(_)
+        | ActorCredential::Member { .. }
+        | ActorCredential::EndUser(_)
+        | ActorCredential::Agent(_) => Ok(()),
     }
 }
 

@@ -125,7 +125,7 @@ pub(super) fn hold(step: &mut Step<'_>, new: &NewHold) -> Result<Outcome, Reject
 fn spend_by_token(step: &mut Step<'_>, new: &NewHold) -> Result<(), Rejection> {
     let Some(id) = new.token else { return Ok(()) };
     let mut token = step.token(id)?.ok_or(Rejection::TokenNotLive)?;
-    if !token.is_live(step.command.at) || new.payer.external_user_id() != Some(&token.owner) {
+    if !token.is_live(step.command.at) || new.payer != token.owner {
         return Err(Rejection::TokenNotLive);
     }
     let subject = &new.subject;
@@ -139,6 +139,14 @@ fn spend_by_token(step: &mut Step<'_>, new: &NewHold) -> Result<(), Rejection> {
     });
     if !named {
         return Err(Rejection::ToolNotAllowed("the token does not name it"));
+    }
+    if let Some(limit) = token.max_per_call.filter(|limit| new.amount > *limit) {
+        return Err(Rejection::SpendLimitExceeded {
+            scope: LimitScope::Call,
+            limit,
+            spent: Micros::ZERO,
+            resets_at: None,
+        });
     }
     let Some(limit) = token.max_spend else {
         return Ok(());

@@ -9,28 +9,33 @@ use super::apply::{Step, object};
 use super::command::{NewPolicy, NewToken, Outcome, Retire, RevokeTokens, SetFrozen};
 use super::event::EventType;
 use super::rejection::{Blockers, Rejection};
+use super::token::TokenKind;
 use super::{apply_approval, apply_quote};
-use crate::ids::ExternalUserId;
 
 pub(super) fn mint_token(step: &mut Step<'_>, new: &NewToken) -> Result<Outcome, Rejection> {
     step.active_tenant()?;
     if step.token(new.id)?.is_some() {
         return Err(Rejection::Mismatch("the token exists already"));
     }
-    step.ensure_end_user(&Payer::EndUser(new.token.owner.clone()))?;
+    if new.token.kind == TokenKind::EndUser && new.token.owner == Payer::Pool {
+        return Err(Rejection::Mismatch("a token without its end user"));
+    }
+    step.ensure_end_user(&new.token.owner)?;
     let key = (step.command.tenant, new.id);
     step.books.tokens.put(key, new.token.clone());
     Ok(Outcome::Minted)
 }
 
-/// Ends the live tokens of `owner` and says how many there were.
-fn revoke_live(step: &mut Step<'_>, owner: &ExternalUserId) -> u64 {
+/// Ends the live tokens of `kind` that spend from `owner` and says how many there were.
+fn revoke_live(step: &mut Step<'_>, owner: &Payer, kind: TokenKind) -> u64 {
     let (tenant, at) = (step.command.tenant, step.command.at);
     let live: Vec<_> = step
         .books
         .tokens
         .iter()
-        .filter(|((of, _), token)| *of == tenant && token.owner == *owner && token.is_live(at))
+        .filter(|((of, _), token)| {
+            *of == tenant && token.owner == *owner && token.kind == kind && token.is_live(at)
+        })
         .map(|(key, token)| (*key, token.clone()))
         .collect();
     let count = u64::try_from(live.len()).unwrap_or(u64::MAX);
@@ -42,17 +47,19 @@ fn revoke_live(step: &mut Step<'_>, owner: &ExternalUserId) -> u64 {
 }
 
 pub(super) fn revoke_tokens(step: &mut Step<'_>, revoke: &RevokeTokens) -> Result<Outcome, Rejection> {
-    if step.end_user(&revoke.owner)?.is_none() {
+    if let Payer::EndUser(id) = &revoke.owner
+        && step.end_user(id)?.is_none()
+    {
         return Err(Rejection::UnknownEndUser);
     }
     let Some(only) = revoke.only else {
-        return Ok(Outcome::Revoked(revoke_live(step, &revoke.owner)));
+        return Ok(Outcome::Revoked(revoke_live(step, &revoke.owner, revoke.kind)));
     };
     let key = (step.command.tenant, only);
     let Some(mut token) = step.books.tokens.get(&key).cloned() else {
         return Ok(Outcome::Revoked(0));
     };
-    if token.owner != revoke.owner || !token.is_live(step.command.at) {
+    if token.owner != revoke.owner || token.kind != revoke.kind || !token.is_live(step.command.at) {
         return Ok(Outcome::Revoked(0));
     }
     token.revoked_at = Some(step.command.at);
@@ -133,6 +140,7 @@ pub(super) fn retire(step: &mut Step<'_>, retire: &Retire) -> Result<Outcome, Re
             already: true,
             revoked_tokens: 0,
             canceled_approvals: 0,
+            revoked_agents: 0,
             policy_reset: false,
         });
     }
@@ -148,7 +156,9 @@ pub(super) fn retire(step: &mut Step<'_>, retire: &Retire) -> Result<Outcome, Re
     if blockers != Blockers::default() {
         return Err(Rejection::NotRetirable(Box::new(blockers)));
     }
-    let revoked_tokens = revoke_live(step, &retire.end_user);
+    let owner = Payer::EndUser(retire.end_user.clone());
+    let revoked_tokens = revoke_live(step, &owner, TokenKind::EndUser);
+    let revoked_agents = revoke_live(step, &owner, TokenKind::Agent);
     let canceled_approvals = apply_approval::cancel_all(step, &retire.end_user);
     apply_quote::cancel_all(step, &retire.end_user);
     let policy_reset = *user.policy != super::policy::Policy::default();
@@ -163,6 +173,7 @@ pub(super) fn retire(step: &mut Step<'_>, retire: &Retire) -> Result<Outcome, Re
         already: false,
         revoked_tokens,
         canceled_approvals,
+        revoked_agents,
         policy_reset,
     })
 }

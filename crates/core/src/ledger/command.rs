@@ -431,6 +431,8 @@ pub enum Outcome {
         revoked_tokens: u64,
         /// Approvals that were open and are not any more.
         canceled_approvals: u64,
+        /// Agent connections that stopped working by it.
+        revoked_agents: u64,
         /// Whether limits were taken away by it.
         policy_reset: bool,
     },

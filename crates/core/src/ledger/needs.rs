@@ -111,12 +111,16 @@ impl Command {
             }
             Action::SetAutoTopup(_) => needs.auto_topups.push(self.tenant),
             Action::MintToken(new) => {
-                needs.payer(self.tenant, &Payer::EndUser(new.token.owner.clone()));
+                needs.payer(self.tenant, &new.token.owner);
                 needs.tokens.push((self.tenant, new.id));
             }
             Action::RevokeTokens(revoke) => {
-                needs.payer(self.tenant, &Payer::EndUser(revoke.owner.clone()));
-                needs.token_owners.push((self.tenant, revoke.owner.clone()));
+                needs.payer(self.tenant, &revoke.owner);
+                match (revoke.only, revoke.owner.external_user_id()) {
+                    (Some(only), _) => needs.tokens.push((self.tenant, only)),
+                    (None, Some(owner)) => needs.token_owners.push((self.tenant, owner.clone())),
+                    (None, None) => {}
+                }
             }
             Action::SetPolicy(new) => {
                 needs.payer(self.tenant, &Payer::EndUser(new.end_user.clone()));

@@ -6,25 +6,27 @@ use serde::{Deserialize, Serialize};
 
 use super::account::{Balance, Payer};
 use super::policy::Policy;
-use super::token::EndUserToken;
+use super::token::{EndUserToken, TokenKind};
 use crate::ids::{ExternalUserId, TokenId, TransferId};
 use crate::money::Micros;
 
-/// A token to be given out.
+/// A token or agent connection to be given out.
 #[derive(Clone, Debug)]
 pub struct NewToken {
-    /// Its `jti`.
+    /// Its `jti`, or the connection's id.
     pub id: TokenId,
     /// Its row.
     pub token: EndUserToken,
 }
 
-/// Tokens that stop working.
+/// Tokens or agent connections that stop working.
 #[derive(Clone, Debug)]
 pub struct RevokeTokens {
-    /// Whose.
-    pub owner: ExternalUserId,
-    /// Only this one; `None` = all of them.
+    /// Which of the two.
+    pub kind: TokenKind,
+    /// Whose balance they spend from.
+    pub owner: Payer,
+    /// Only this one; `None` = all of them, of an end user.
     pub only: Option<TokenId>,
 }
 

@@ -15,7 +15,7 @@ use http::{HeaderValue, Method, StatusCode, header};
 use turnpike_app::limits::LimitClass;
 use turnpike_app::sessions::Session;
 use turnpike_app::{Actor, ActorCredential, AppError};
-use turnpike_core::access::Scope;
+use turnpike_core::access::{AgentScope, Scope};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ledger::TenantStatus;
 use utoipa::openapi::OpenApi;
@@ -26,7 +26,7 @@ use super::caller::{Identified, identify, identify_person, require_step_up};
 use super::problem::ApiError;
 use super::serve::Peer;
 
-pub(crate) use super::access_table::{Demand, Effect, Rule};
+pub(crate) use super::access_table::{Demand, Effect, Own, Rule};
 
 static BY_PATH: LazyLock<BTreeMap<&'static str, Vec<&'static Rule>>> = LazyLock::new(|| {
     let mut rules: BTreeMap<_, Vec<_>> = BTreeMap::new();
@@ -122,7 +122,11 @@ async fn judge(app: &App, rule: &Rule, parts: &Parts) -> Result<Option<Admitted>
             }
             return Ok(Some(Admitted::Person(Arc::new(session))));
         }
-        Demand::Caller | Demand::CallerOrMember | Demand::EndUser(_) | Demand::Workspace(_) => {}
+        Demand::Caller
+        | Demand::CallerOrMember
+        | Demand::EndUser(_)
+        | Demand::Workspace(_)
+        | Demand::Shared(..) => {}
     }
     let Identified { mut actor, session } = identify(app, parts).await?;
     actor.origin = origin(parts);
@@ -144,9 +148,18 @@ async fn demand(
     match rule.demand {
         Demand::Public | Demand::Signed | Demand::Person => {}
         Demand::CallerOrMember if session.is_some() => actor.require(Scope::TenantRead)?,
+        Demand::Caller | Demand::CallerOrMember if rule.effect == Effect::Read && actor.agent().is_some() => {
+            actor.require_agent(AgentScope::Read)?;
+        }
         Demand::Caller | Demand::CallerOrMember => drop(actor.require_caller()?),
         Demand::EndUser(scope) => drop(actor.require_end_user(scope)?),
-        Demand::Workspace(needs) => {
+        Demand::Shared(_, Own::EndUser(scope)) if is_end_user(actor) => {
+            actor.require_end_user(scope)?;
+        }
+        Demand::Shared(_, Own::Agent(scope)) if actor.agent().is_some() => {
+            actor.require_agent(scope)?;
+        }
+        Demand::Workspace(needs) | Demand::Shared(needs, _) => {
             if !needs.keys {
                 actor.require_member()?;
             }
@@ -160,6 +173,10 @@ async fn demand(
         }
     }
     Ok(())
+}
+
+const fn is_end_user(actor: &Actor) -> bool {
+    matches!(actor.credential, ActorCredential::EndUser(_))
 }
 
 /// From where a request comes, for the audit log.

@@ -1,9 +1,9 @@
 //! The table of routes in words: for the OpenAPI document, for docs/authorisation.md, and as JSON.
 
 use serde_json::{Value, json};
-use turnpike_core::access::{Role, Scope};
+use turnpike_core::access::{AgentScope, Role, Scope};
 
-use super::access::{Demand, Effect, Rule};
+use super::access::{Demand, Effect, Own, Rule};
 use super::access_table::TABLE;
 
 /// What a route demands, as a sentence; `None` where everybody may.
@@ -13,11 +13,15 @@ pub(super) fn access_in_words(rule: &Rule) -> Option<String> {
         Demand::Signed => "Needs the processor's signature instead of a credential.".to_owned(),
         Demand::Person => "Needs a dashboard session; the tenant header plays no part.".to_owned(),
         Demand::Caller => {
-            "Needs a secret or sandbox key, whatever its scopes, or an end user's token with the scope `spend`."
-                .to_owned()
+            let scope = agent_scope(rule);
+            format!(
+                "Needs a secret or sandbox key, whatever its scopes, an end user's token with the scope `spend`, or an \
+                 agent connection with the scope `{scope}`."
+            )
         }
         Demand::CallerOrMember => "Needs a secret or sandbox key, whatever its scopes, an end user's token with the scope \
-                                   `spend`, or a member with the scope `tenant:read`."
+                                   `spend`, an agent connection with the scope `mcp:read`, or a member with the scope \
+                                   `tenant:read`."
             .to_owned(),
         Demand::EndUser(scope) => format!("Needs an end user's token with the scope `{}`.", scope.as_str()),
         Demand::Workspace(needs) => {
@@ -33,8 +37,31 @@ pub(super) fn access_in_words(rule: &Rule) -> Option<String> {
             };
             format!("Needs {who} with the scope `{}`{factor}.", needs.scope)
         }
+        Demand::Shared(needs, own) => {
+            let (who, scope) = own_in_words(own);
+            format!(
+                "Needs a key or a member with the scope `{}`, or {who} with the scope `{scope}`, for what is its own.",
+                needs.scope
+            )
+        }
     };
     Some(words)
+}
+
+/// The scope that an agent connection needs where callers are let in.
+fn agent_scope(rule: &Rule) -> AgentScope {
+    if rule.effect == Effect::Read {
+        AgentScope::Read
+    } else {
+        AgentScope::Execute
+    }
+}
+
+const fn own_in_words(own: Own) -> (&'static str, &'static str) {
+    match own {
+        Own::EndUser(scope) => ("an end user's token", scope.as_str()),
+        Own::Agent(scope) => ("an agent connection", scope.as_str()),
+    }
 }
 
 /// The table as JSON, one object a route.
@@ -47,10 +74,18 @@ pub(crate) fn access_rows() -> Value {
             Demand::Caller => ("caller", None),
             Demand::CallerOrMember => ("callerOrMember", None),
             Demand::EndUser(scope) => ("endUser", Some(scope.as_str())),
-            Demand::Workspace(needs) => ("workspace", Some(needs.scope.as_str())),
+            Demand::Workspace(needs) | Demand::Shared(needs, _) => ("workspace", Some(needs.scope.as_str())),
+        };
+        let own = match rule.demand {
+            Demand::Shared(_, Own::EndUser(scope)) => Some(json!({ "endUser": scope.as_str() })),
+            Demand::Shared(_, Own::Agent(scope)) => Some(json!({ "agent": scope.as_str() })),
+            Demand::Caller | Demand::CallerOrMember => Some(json!({ "agent": agent_scope(rule).as_str() })),
+            Demand::Public | Demand::Signed | Demand::Person | Demand::EndUser(_) | Demand::Workspace(_) => {
+                None
+            }
         };
         let needs = match rule.demand {
-            Demand::Workspace(needs) => Some(needs),
+            Demand::Workspace(needs) | Demand::Shared(needs, _) => Some(needs),
             Demand::Public
             | Demand::Signed
             | Demand::Person
@@ -63,7 +98,7 @@ pub(crate) fn access_rows() -> Value {
             "keys": needs.is_some_and(|needs| needs.keys),
             "administrator": needs.is_some_and(|needs| needs.administrator),
             "stepUp": needs.is_some_and(|needs| needs.step_up),
-            "effect": effect(rule.effect),
+            "effect": effect(rule.effect), "own": own,
         })
     };
     TABLE.iter().map(row).collect()
@@ -118,17 +153,27 @@ fn line(rule: &Rule) -> String {
         Demand::Signed => ("the payment processor", String::new(), None),
         Demand::Person => ("a person", String::new(), None),
         Demand::Caller => (
-            "secret or sandbox key; end user",
-            "`spend` of the token".to_owned(),
+            "secret or sandbox key; end user; agent connection",
+            format!("`spend` of the token; `{}` of the connection", agent_scope(rule)),
             None,
         ),
         Demand::CallerOrMember => (
-            "secret or sandbox key; end user; member",
-            "`spend` of the token, `tenant:read` of the member".to_owned(),
+            "secret or sandbox key; end user; agent connection; member",
+            "`spend` of the token; `mcp:read` of the connection; `tenant:read` of the member".to_owned(),
             None,
         ),
         Demand::EndUser(scope) => ("end user", format!("`{}` of the token", scope.as_str()), None),
         Demand::Workspace(needs) => ("member", format!("`{}`", needs.scope), Some(needs)),
+        Demand::Shared(needs, Own::EndUser(scope)) => (
+            "member; end user, of their own",
+            format!("`{}`; `{}` of the token", needs.scope, scope.as_str()),
+            Some(needs),
+        ),
+        Demand::Shared(needs, Own::Agent(scope)) => (
+            "member; agent connection, of its own",
+            format!("`{}`; `{scope}` of the connection", needs.scope),
+            Some(needs),
+        ),
     };
     let yes = |holds: Option<bool>| if holds == Some(true) { "yes" } else { "" };
     format!(

@@ -1,7 +1,7 @@
 //! The table of routes: what each demands of its caller and does to the workspace.
 
 use turnpike_app::tokens::TokenScope;
-use turnpike_core::access::Scope;
+use turnpike_core::access::{AgentScope, Scope};
 
 /// What a route demands of who calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +12,8 @@ pub(crate) enum Demand {
     Signed,
     /// A dashboard session, in no workspace yet.
     Person,
-    /// A secret or sandbox key whatever its scopes, or an end user's token that may spend.
+    /// A secret or sandbox key whatever its scopes, an end user's token that may spend, or an agent connection: to read
+    /// one that may read, otherwise one that may execute.
     Caller,
     /// The same, or a member of the workspace with the scope `tenant:read`.
     CallerOrMember,
@@ -20,6 +21,17 @@ pub(crate) enum Demand {
     EndUser(TokenScope),
     /// A member of the workspace, or one of its keys.
     Workspace(Needs),
+    /// The same, or who is let in to what is their own.
+    Shared(Needs, Own),
+}
+
+/// Who is let in to what is their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Own {
+    /// An end user's token with this scope.
+    EndUser(TokenScope),
+    /// An agent connection with this scope.
+    Agent(AgentScope),
 }
 
 /// What a route demands of members and keys.
@@ -111,6 +123,17 @@ const fn scope(scope: Scope) -> Demand {
     })
 }
 
+/// The same, or who is let in to what is their own.
+const fn shared(scope: Scope, own: Own) -> Demand {
+    let needs = Needs {
+        scope,
+        keys: true,
+        administrator: false,
+        step_up: false,
+    };
+    Demand::Shared(needs, own)
+}
+
 /// A key with the scope, or a member with it and a fresh second factor.
 const fn guarded(scope: Scope) -> Demand {
     Demand::Workspace(Needs {
@@ -160,6 +183,8 @@ const CREDENTIALS: Demand = scope(Scope::CredentialsManage);
 const SECRETS: Demand = guarded(Scope::CredentialsManage);
 const CATALOGUE: Demand = scope(Scope::CatalogWrite);
 const TOKENS: Demand = scope(Scope::TokensManage);
+/// Statements that an agent connection reads of its own calls and balance.
+const AGENTS_READ: Demand = shared(Scope::TenantRead, Own::Agent(AgentScope::Read));
 const MEMBERS: Demand = scope(Scope::MembersManage);
 const PAYOUTS: Demand = scope(Scope::PayoutsManage);
 
@@ -173,11 +198,11 @@ pub(crate) const TABLE: &[Rule] = &[
     post("/api/credits/tools/search", Demand::CallerOrMember, Effect::Read),
     post("/api/credits/tools/describe", Demand::CallerOrMember, Effect::Read),
     // Statements
-    get("/api/credits/balance", READ),
+    get("/api/credits/balance", AGENTS_READ),
     get("/api/credits/ledger", READ),
     get("/api/credits/usage", READ),
-    get("/api/credits/calls/{callId}", READ),
-    get("/api/credits/calls/{callId}/result", READ),
+    get("/api/credits/calls/{callId}", AGENTS_READ),
+    get("/api/credits/calls/{callId}/result", AGENTS_READ),
     get("/api/credits/audit", READ),
     // Workspace
     get("/api/credits/tenants", Demand::Person),
@@ -240,6 +265,11 @@ pub(crate) const TABLE: &[Rule] = &[
     post("/api/credits/end-users/{externalUserId}/tokens", TOKENS, Effect::Spend).with_own_limit(),
     delete("/api/credits/end-users/{externalUserId}/tokens", TOKENS, Effect::Manage),
     delete("/api/credits/end-users/{externalUserId}/tokens/{jti}", TOKENS, Effect::Manage),
+    // Agent connections
+    get("/api/credits/agent-connections", shared(Scope::TokensManage, Own::EndUser(TokenScope::Read))),
+    post("/api/credits/agent-connections", guarded(Scope::TokensManage), Effect::Manage),
+    get("/api/credits/agent-connections/{agentId}", shared(Scope::TokensManage, Own::EndUser(TokenScope::Read))),
+    delete("/api/credits/agent-connections/{agentId}", shared(Scope::TokensManage, Own::EndUser(TokenScope::Spend)), Effect::Manage),
     // My account
     get("/api/credits/me", Demand::EndUser(TokenScope::Read)),
     get("/api/credits/me/balance", Demand::EndUser(TokenScope::Read)),
@@ -282,6 +312,9 @@ pub(crate) const TABLE: &[Rule] = &[
     get("/vendor/receipts/{receiptId}", Demand::Public),
     get("/vendor/openapi.json", Demand::Public),
     // Service
+    get("/.well-known/oauth-authorization-server", Demand::Public),
+    get("/.well-known/oauth-protected-resource", Demand::Public),
+    get("/.well-known/oauth-protected-resource/api/credits/mcp", Demand::Public),
     get("/.well-known/jwks.json", Demand::Public),
     get("/identity/jwks.json", Demand::Public),
     get("/openapi.json", Demand::Public),
@@ -317,6 +350,12 @@ pub(crate) const PAGES: &[Rule] = &[
     get("/identity/recovery-codes", Demand::Public),
     post("/identity/recovery-codes", Demand::Public, Effect::Manage),
     post("/identity/sign-out", Demand::Public, Effect::Manage),
+    get("/identity/authorize", Demand::Public),
+    post("/identity/authorize", Demand::Public, Effect::Manage),
+    get("/oauth/authorize", Demand::Public),
+    post("/oauth/register", Demand::Public, Effect::Manage),
+    post("/oauth/token", Demand::Public, Effect::Manage),
+    post("/oauth/revoke", Demand::Public, Effect::Manage),
     get(crate::pages::STYLESHEET_PATH, Demand::Public),
     get(crate::pages::ICON_PATH, Demand::Public),
 ];

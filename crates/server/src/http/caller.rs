@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, header};
+use turnpike_app::agents::Audience;
 use turnpike_app::sessions::Session;
 use turnpike_app::tokens::looks_like_end_user_token;
 use turnpike_app::{Actor, ActorCredential, AppError, CallContext};
@@ -12,7 +13,7 @@ use turnpike_core::ids::{ExternalUserId, TenantId};
 use turnpike_core::ledger::Payer;
 
 use super::problem::ApiError;
-use super::{App, cors, sessions};
+use super::{App, cors, oauth, sessions};
 
 /// Longest bearer credential that is looked at.
 const MAX_BEARER: usize = 16 * 1024;
@@ -94,6 +95,16 @@ pub(super) async fn identify(app: &App, parts: &Parts) -> Result<Identified, Api
         refuse_step_up_token(app, headers)?;
         cors::check(parts, &actor)?;
         Ok(actor.into())
+    } else if service.authenticator.is_agent(bearer) {
+        let resource = service.oauth.resource();
+        let audience = if oauth::is_resource(parts.uri.path()) {
+            Audience::Resource(&resource)
+        } else {
+            Audience::Api
+        };
+        let actor = service.authenticator.agent(bearer, audience, now).await?;
+        refuse_step_up_token(app, headers)?;
+        Ok(actor.into())
     } else if looks_like_end_user_token(bearer) {
         let session = headers.get_all(&app.names.session_id).iter().collect::<Vec<_>>();
         // Two values, or bytes that are no text, match no session.
@@ -137,7 +148,8 @@ fn refuse_step_up_token(app: &App, headers: &HeaderMap) -> Result<(), ApiError> 
 pub(super) async fn identify_person(app: &App, parts: &Parts) -> Result<Session, ApiError> {
     let bearer = bearer(&parts.headers)?;
     let service = &app.service;
-    if service.authenticator.is_key(bearer) || looks_like_end_user_token(bearer) {
+    let authenticator = &service.authenticator;
+    if authenticator.is_key(bearer) || authenticator.is_agent(bearer) || looks_like_end_user_token(bearer) {
         // Whether it still works is said first, as everywhere.
         let Identified { actor, .. } = identify(app, parts).await?;
         actor.require_member()?;
@@ -168,18 +180,24 @@ pub(crate) fn payer(app: &App, headers: &HeaderMap) -> Result<Payer, ApiError> {
         .map_err(|error| ApiError(AppError::invalid(name.as_str(), error.to_string())))
 }
 
-/// Who pays for a call: with a key whom the header names, with a token its own end user.
+/// Who pays for a call: with a key whom the header names, with a token its own end user, with an agent connection whom it
+/// was made for.
 pub(crate) fn paying(app: &App, headers: &HeaderMap, actor: &Actor) -> Result<Payer, ApiError> {
     let named = payer(app, headers)?;
-    let ActorCredential::EndUser(session) = &actor.credential else {
-        return Ok(named);
-    };
-    match named.external_user_id() {
-        Some(other) if *other != session.id => Err(invalid(
-            ErrorCode::CredentialKindNotAllowed,
+    let (own, refused) = match &actor.credential {
+        ActorCredential::Key(_) | ActorCredential::Member { .. } => return Ok(named),
+        ActorCredential::EndUser(session) => (
+            Payer::EndUser(session.id.clone()),
             "the token is another end user's",
-        )),
-        Some(_) | None => Ok(Payer::EndUser(session.id.clone())),
+        ),
+        ActorCredential::Agent(session) => (
+            session.payer.clone(),
+            "the agent connection does not spend from that end user's balance",
+        ),
+    };
+    match named {
+        Payer::EndUser(_) if named != own => Err(invalid(ErrorCode::CredentialKindNotAllowed, refused)),
+        Payer::EndUser(_) | Payer::Pool => Ok(own),
     }
 }
 

@@ -21,8 +21,13 @@ use crate::pages::{self, BonusLine, CheckoutPage, ICON, Outcome, ResultPage, STY
 
 const POLICY: HeaderName = HeaderName::from_static("content-security-policy");
 
-/// An address's origin, for the policy: a form's answer may lead there.
+/// An address's origin, for the policy: a form's answer may lead there. Of an app on the device, its scheme.
 fn origin(url: &str) -> Option<String> {
+    let (scheme, _) = url.split_once(':')?;
+    let is_scheme = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    if !matches!(scheme, "http" | "https") {
+        return scheme.bytes().all(is_scheme).then(|| format!("{scheme}:"));
+    }
     let uri: Uri = url.parse().ok()?;
     Some(format!("{}://{}", uri.scheme_str()?, uri.authority()?))
 }

@@ -88,7 +88,7 @@ pub(super) fn check(parts: &Parts, actor: &Actor) -> Result<(), ApiError> {
     let for_browsers = match &actor.credential {
         ActorCredential::EndUser(_) => true,
         ActorCredential::Key(key) => key.kind == KeyKind::Publishable,
-        ActorCredential::Member { .. } => false,
+        ActorCredential::Member { .. } | ActorCredential::Agent(_) => false,
     };
     let Some(origin) = parts.headers.get(header::ORIGIN).filter(|_| for_browsers) else {
         return Ok(());
@@ -109,9 +109,10 @@ pub(super) fn check(parts: &Parts, actor: &Actor) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Whether every page may ask this path: a payment is no credential that a browser would send by itself.
+/// Whether every page may ask this path: neither a payment nor a code is a credential that a browser would send by
+/// itself.
 pub(super) fn is_open(path: &str) -> bool {
-    path.starts_with("/vendor/")
+    path.starts_with("/vendor/") || super::oauth::is_open(path)
 }
 
 /// The answer to a preflight; `None` = the request is none.

@@ -58,7 +58,7 @@ pub(super) fn pages(app: &Arc<App>) -> Router<Arc<App>> {
 }
 
 /// Lets through what these pages are for.
-async fn guard(State(app): AppState, request: Request, next: Next) -> Response {
+pub(super) async fn guard(State(app): AppState, request: Request, next: Next) -> Response {
     if !matches!(app.service.config.identity.mode, IdentityMode::Builtin) {
         let error = ApiError::new(ErrorCode::NotFound, "there is nothing at this path");
         return error.into_response();
@@ -88,15 +88,15 @@ pub(super) fn address(parts: &Parts) -> IpAddr {
     peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |Peer(address)| address.ip())
 }
 
-fn shown(status: StatusCode, html: String) -> Response {
+pub(super) fn shown(status: StatusCode, html: String) -> Response {
     page(status, html, &[])
 }
 
-fn ok(html: String) -> Response {
+pub(super) fn ok(html: String) -> Response {
     shown(StatusCode::OK, html)
 }
 
-fn to(path: &str) -> Response {
+pub(super) fn to(path: &str) -> Response {
     let mut response = Redirect::to(path).into_response();
     let no_store = HeaderValue::from_static("no-store");
     response.headers_mut().insert(header::CACHE_CONTROL, no_store);
@@ -104,7 +104,7 @@ fn to(path: &str) -> Response {
 }
 
 /// The status of a page that says what was wrong. No page asks for a credential in a header, so none answers 401.
-fn status_of(error: &AppError) -> StatusCode {
+pub(super) fn status_of(error: &AppError) -> StatusCode {
     match error.code.status() {
         401 => StatusCode::FORBIDDEN,
         other => StatusCode::from_u16(other).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
@@ -112,7 +112,7 @@ fn status_of(error: &AppError) -> StatusCode {
 }
 
 /// A page that shows what was wrong with its form.
-fn refused(error: &AppError, html: String) -> Response {
+pub(super) fn refused(error: &AppError, html: String) -> Response {
     let mut response = shown(status_of(error), html);
     if let Some(secs) = error.retry_after_secs {
         response
@@ -148,9 +148,9 @@ fn is_correctable(error: &AppError) -> bool {
 }
 
 /// What a handler gives: a page, or an error that becomes one.
-type Page = Result<Response, PageError>;
+pub(super) type Page = Result<Response, PageError>;
 
-struct PageError(AppError);
+pub(super) struct PageError(AppError);
 
 impl From<AppError> for PageError {
     fn from(error: AppError) -> Self {
@@ -171,10 +171,11 @@ impl axum::response::IntoResponse for PageError {
 }
 
 /// The members of a form; of one that stands twice, the first.
-struct Form(BTreeMap<String, Zeroizing<String>>);
+#[derive(Default)]
+pub(super) struct Form(BTreeMap<String, Zeroizing<String>>);
 
 impl Form {
-    async fn read(app: &App, request: Request) -> Result<(Parts, Self), PageError> {
+    pub(super) async fn read(app: &App, request: Request) -> Result<(Parts, Self), PageError> {
         let (parts, body) = request.into_parts();
         let limits = BodyLimits {
             bytes: MAX_FORM,
@@ -187,8 +188,14 @@ impl Form {
         Ok((parts, Self(members)))
     }
 
-    fn get(&self, name: &str) -> &str {
+    /// What stands in a field; empty when it is not there.
+    pub(super) fn get(&self, name: &str) -> &str {
         self.0.get(name).map_or("", |value| value.as_str())
+    }
+
+    /// What stands in a field, if it is there.
+    pub(super) fn opt(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(|value| value.as_str())
     }
 
     fn secret(&self, name: &str) -> Zeroizing<String> {
@@ -201,10 +208,15 @@ impl Form {
 struct LinkQuery {
     token: String,
     join: String,
+    authorize: String,
 }
 
 /// Gives the session of who is signed in now.
-fn with_session(app: &App, signed_in: &SignedIn, mut response: Response) -> Page {
+pub(super) fn with_session(
+    app: &App,
+    signed_in: &SignedIn,
+    mut response: Response,
+) -> Result<Response, AppError> {
     let token = session_token(app, signed_in).map_err(|error| AppError::internal(&error))?;
     if let Some(cookie) = given(&app.service.config.server.public_url, &token) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
@@ -363,7 +375,11 @@ async fn finish_enrolment(State(app): AppState, request: Request) -> Page {
             recovery_codes,
         }) => {
             tracing::info!(subject = signed_in.subject, "somebody set up a second factor");
-            with_session(&app, &signed_in, ok(views::recovery(&recovery_codes)))
+            Ok(with_session(
+                &app,
+                &signed_in,
+                ok(views::recovery(&recovery_codes)),
+            )?)
         }
         // Of what took too long, nothing can be shown again.
         Err(error) if error.code == ErrorCode::ValidationError => {
@@ -379,25 +395,47 @@ async fn finish_enrolment(State(app): AppState, request: Request) -> Page {
 async fn sign_in(State(app): AppState, request: Request) -> Page {
     let (parts, _body) = request.into_parts();
     let asked: LinkQuery = query(&parts)?;
+    let onward = views::Onward {
+        join: &asked.join,
+        authorize: &asked.authorize,
+    };
     if visitor(&app, &parts.headers).await?.is_some() && asked.join.is_empty() {
-        return Ok(to(HOME));
+        return Ok(to(&home_or_agents(&asked.authorize)));
     }
-    Ok(ok(views::sign_in("", &asked.join, None)))
+    Ok(ok(views::sign_in("", &onward, None)))
+}
+
+/// Where somebody goes who has signed in.
+fn home_or_agents(request: &str) -> String {
+    // Sealed and encoded by us; anything else is no request.
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    if request.is_empty() || !request.bytes().all(plain) {
+        return HOME.to_owned();
+    }
+    format!("{}?request={request}", super::oauth::CONSENT)
+}
+
+/// What follows a sign-in, as the form says.
+fn onward(form: &Form) -> views::Onward<'_> {
+    views::Onward {
+        join: form.get("join"),
+        authorize: form.get("authorize"),
+    }
 }
 
 /// Takes login and password.
 async fn begin_sign_in(State(app): AppState, request: Request) -> Page {
     let (parts, form) = Form::read(&app, request).await?;
-    let (login, join) = (form.get("login"), form.get("join"));
+    let (login, onward) = (form.get("login"), onward(&form));
     let begun = app
         .service
         .people
         .begin_sign_in(login, form.secret("password"), address(&parts))
         .await;
     match begun {
-        Ok(ticket) => Ok(ok(views::code(&ticket, join, None))),
+        Ok(ticket) => Ok(ok(views::code(&ticket, &onward, None))),
         Err(error) if is_correctable(&error) => {
-            let html = views::sign_in(login, join, Some(&views::sentence(&error.message)));
+            let html = views::sign_in(login, &onward, Some(&views::sentence(&error.message)));
             Ok(refused(&error, html))
         }
         Err(error) => Err(error.into()),
@@ -407,10 +445,15 @@ async fn begin_sign_in(State(app): AppState, request: Request) -> Page {
 /// Takes the second factor.
 async fn finish_sign_in(State(app): AppState, request: Request) -> Page {
     let (_parts, form) = Form::read(&app, request).await?;
-    let (ticket, join) = (form.get("ticket"), form.get("join"));
+    let (ticket, onward) = (form.get("ticket"), onward(&form));
+    let join = onward.join;
     let people = &app.service.people;
     match people.finish_sign_in(ticket, form.get("code")).await {
-        Ok(signed_in) if join.is_empty() => with_session(&app, &signed_in, to(HOME)),
+        Ok(signed_in) if join.is_empty() => Ok(with_session(
+            &app,
+            &signed_in,
+            to(&home_or_agents(onward.authorize)),
+        )?),
         Ok(signed_in) => {
             let profile = people.profile(&signed_in.subject).await?;
             let (invitation, tenant) = people.invitations.open(join).await?;
@@ -422,10 +465,10 @@ async fn finish_sign_in(State(app): AppState, request: Request) -> Page {
                 signed_in: profile.map(|profile| profile.login),
                 error: None,
             };
-            with_session(&app, &signed_in, ok(html.render()))
+            Ok(with_session(&app, &signed_in, ok(html.render()))?)
         }
         Err(error) if error.members.contains_key("details") || error.code == ErrorCode::RateLimited => {
-            let html = views::code(ticket, join, Some(&views::sentence(&error.message)));
+            let html = views::code(ticket, &onward, Some(&views::sentence(&error.message)));
             Ok(refused(&error, html))
         }
         Err(error) => Err(error.into()),
@@ -448,7 +491,7 @@ async fn finish_step_up(State(app): AppState, request: Request) -> Page {
     };
     let (people, subject) = (&app.service.people, &visitor.session.subject);
     match people.step_up(subject, form.get("code"), &origin(&parts)).await {
-        Ok(signed_in) => with_session(&app, &signed_in, to(HOME)),
+        Ok(signed_in) => Ok(with_session(&app, &signed_in, to(HOME))?),
         Err(error) if is_correctable(&error) => {
             let html = views::step_up(Some(&views::sentence(&error.message)));
             Ok(refused(&error, html))

@@ -18,7 +18,7 @@ use utoipa::openapi::{
 };
 use utoipa::{IntoParams, IntoResponses, PartialSchema as _, ToSchema};
 
-use super::access::{Demand, rule_of};
+use super::access::{Demand, Own, rule_of};
 use super::access_doc::access_in_words;
 use super::{App, schemas_vendor};
 
@@ -44,6 +44,10 @@ pub(super) fn base() -> OpenApi {
         .security_scheme(
             "endUserToken",
             bearer("A token of an end user; with X-Svc-Session-Id when it is bound to a session"),
+        )
+        .security_scheme(
+            "agentConnection",
+            bearer("The secret of an agent connection, of an end user or of the workspace"),
         )
         .build();
     let info = InfoBuilder::new()
@@ -119,8 +123,10 @@ fn operations_mut(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &m
 fn credentials(demand: Demand) -> Option<Vec<SecurityRequirement>> {
     let schemes: &[&str] = match demand {
         Demand::Public | Demand::Signed => return None,
-        Demand::Caller => &["secretKey", "endUserToken"],
-        Demand::CallerOrMember => &["secretKey", "endUserToken", "dashboard"],
+        Demand::Caller => &["secretKey", "endUserToken", "agentConnection"],
+        Demand::CallerOrMember => &["secretKey", "endUserToken", "dashboard", "agentConnection"],
+        Demand::Shared(_, Own::EndUser(_)) => &["secretKey", "dashboard", "endUserToken"],
+        Demand::Shared(_, Own::Agent(_)) => &["secretKey", "dashboard", "agentConnection"],
         Demand::EndUser(_) => &["endUserToken"],
         Demand::Workspace(needs) if needs.keys => &["secretKey", "dashboard"],
         Demand::Person | Demand::Workspace(_) => &["dashboard"],

@@ -28,13 +28,14 @@ use super::App;
 use super::access::{admit, admitted, caller, differences};
 use super::answer::{chat_response, tool_response};
 use super::body::{BodyLimits, read_json_body};
-use super::caller::{call_context, payer, sees_cost};
+use super::caller::{call_context, paying, sees_cost};
 use super::openapi::{self, Errors};
 use super::problem::ApiError;
 use super::wrap::{panicked, wrap};
 use super::{
-    approval_page, approvals, catalogue, checkout, connect, end_users, header_params, identity, invitations,
-    keys, payouts, pricing, quotes, sessions, tokens, tools, topups, vendor, vendor_doc, webhooks, workspace,
+    agents, approval_page, approvals, catalogue, checkout, connect, end_users, header_params, identity,
+    invitations, keys, oauth, payouts, pricing, quotes, sessions, tokens, tools, topups, vendor, vendor_doc,
+    webhooks, workspace,
 };
 use crate::pages::{ICON_PATH, STYLESHEET_PATH};
 use crate::service::SetupError;
@@ -70,6 +71,8 @@ pub(super) fn documented() -> OpenApiRouter<Arc<App>> {
         .merge(tools::routes())
         .merge(webhooks::routes())
         .merge(keys::routes())
+        .merge(agents::routes())
+        .merge(oauth::routes())
         .merge(catalogue::routes())
         .merge(pricing::routes())
         .merge(quotes::routes())
@@ -108,6 +111,7 @@ pub(crate) fn router(app: &Arc<App>) -> Result<Router, SetupError> {
         .route(STYLESHEET_PATH, get(checkout::stylesheet))
         .route(ICON_PATH, get(checkout::icon))
         .merge(identity::pages(app))
+        .merge(oauth::pages(app))
         .fallback(not_found)
         .layer(axum::middleware::from_fn_with_state(app.clone(), admit))
         .layer(CatchPanicLayer::custom(panicked))
@@ -261,14 +265,15 @@ pub(super) fn no_store(body: &Value) -> Response {
     response
 }
 
-/// Shows the balance of the workspace's pool, or of the end user that the header names.
+/// Shows the balance of the workspace's pool, or of the end user that the header names; to an agent connection the one it
+/// spends from.
 #[utoipa::path(
     get, path = "/api/credits/balance", tag = "Statements", params(header_params::OnBehalfOf),
     responses((status = 200, description = "The balance", body = openapi::Balance), Errors)
 )]
 async fn balance(State(app): AppState, request: Request) -> Answered {
     let (actor, parts) = admitted(request)?;
-    let payer = payer(&app, &parts.headers)?;
+    let payer = paying(&app, &parts.headers, &actor)?;
     let balance = app.service.reader.balance(&actor, &payer).await?;
     Ok(shown_balance(&balance))
 }

@@ -14,7 +14,7 @@ use turnpike_app::AppError;
 use turnpike_core::errors::ErrorCode;
 
 use super::problem::{ApiError, render};
-use super::{App, cors};
+use super::{App, cors, oauth};
 use crate::clock::request_id;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -27,6 +27,7 @@ pub(crate) async fn wrap(State(app): State<Arc<App>>, mut request: Request, next
     let route = request.extensions().get::<MatchedPath>().cloned();
     let span = tracing::info_span!("request", request_id = id);
     let asks_state = matches!(request.uri().path(), "/healthz" | "/readyz");
+    let is_resource = oauth::is_resource(request.uri().path());
     let origin = cors::origin(request.headers());
     let grant = if cors::is_open(request.uri().path()) {
         cors::Grant::given()
@@ -46,6 +47,9 @@ pub(crate) async fn wrap(State(app): State<Arc<App>>, mut request: Request, next
     };
     if let Some(ApiError(error)) = response.extensions_mut().remove::<ApiError>() {
         render(&mut response, &error, &id, &app.step_up_challenge);
+        if is_resource && let Some(challenge) = oauth::challenge(&app, &error) {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+        }
     } else if response.status() == StatusCode::METHOD_NOT_ALLOWED {
         let error = AppError::new(ErrorCode::MethodNotAllowed, "this path has other methods");
         render(&mut response, &error, &id, &app.step_up_challenge);

@@ -227,13 +227,31 @@ pub(crate) fn recovery(codes: &[String]) -> String {
     framed("Recovery codes", &body)
 }
 
+/// What follows a sign-in: an invitation, or a request of an agent; empty where there is none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Onward<'a> {
+    /// The invitation's token.
+    pub(crate) join: &'a str,
+    /// The agent's request, sealed.
+    pub(crate) authorize: &'a str,
+}
+
+impl Onward<'_> {
+    fn fields(self) -> Markup {
+        html! {
+            @if !self.join.is_empty() { (hidden("join", self.join)) }
+            @if !self.authorize.is_empty() { (hidden("authorize", self.authorize)) }
+        }
+    }
+}
+
 /// Login and password.
-pub(crate) fn sign_in(login: &str, join: &str, error: Option<&str>) -> String {
+pub(crate) fn sign_in(login: &str, onward: &Onward<'_>, error: Option<&str>) -> String {
     let body = html! {
         h1 #page-title { "Sign in" }
         (problem(error))
         form method="post" action="/identity/sign-in" {
-            @if !join.is_empty() { (hidden("join", join)) }
+            (onward.fields())
             (login_field(login))
             div.field {
                 label for="password" { "Password" }
@@ -247,13 +265,13 @@ pub(crate) fn sign_in(login: &str, join: &str, error: Option<&str>) -> String {
 }
 
 /// The second factor of who knew the password.
-pub(crate) fn code(ticket: &str, join: &str, error: Option<&str>) -> String {
+pub(crate) fn code(ticket: &str, onward: &Onward<'_>, error: Option<&str>) -> String {
     let body = html! {
         h1 #page-title { "Second factor" }
         (problem(error))
         form method="post" action="/identity/sign-in/code" {
             (hidden("ticket", ticket))
-            @if !join.is_empty() { (hidden("join", join)) }
+            (onward.fields())
             (code_field("Code from your authenticator app", "Or one of your recovery codes.", false))
             button.primary type="submit" { "Sign in" }
         }
@@ -449,11 +467,15 @@ mod tests {
             recovery_codes: 9,
             token: hostile.to_owned(),
         };
+        let onward = Onward {
+            join: hostile,
+            authorize: "a\"b",
+        };
         for html in [
             page.render(),
             home.render(),
-            sign_in(hostile, hostile, Some(hostile)),
-            code(hostile, "", None),
+            sign_in(hostile, &onward, Some(hostile)),
+            code(hostile, &onward, None),
         ] {
             assert!(!html.contains("<script") && !html.contains("style="), "{html}");
             assert!(!html.contains("a\"b"), "{html}");

@@ -11,6 +11,7 @@ pub(crate) mod approval;
 mod checkout;
 mod connect;
 pub(crate) mod identity;
+pub(crate) mod oauth;
 mod result;
 #[cfg(test)]
 mod tests;

@@ -59,6 +59,10 @@ fn enforced(row: &Value) -> (String, Access) {
         "caller" => Access::Calling,
         "callerOrMember" => Access::CallingOrMember,
         "endUser" => Access::EndUser(leaked),
+        _ if row["own"].get("endUser").is_some() => {
+            let own = row["own"]["endUser"].as_str().unwrap_or_default();
+            Access::ScopeOrToken(leaked, own.to_owned().leak())
+        }
         _ => match (is("keys"), is("administrator"), is("stepUp")) {
             (true, false, false) => Access::Scope(leaked),
             (true, false, true) => Access::Guarded(leaked),
@@ -190,10 +194,16 @@ fn verdict(access: Access, who: &Who) -> Verdict<'_> {
         (Access::CallingOrMember, who) => of_member(who, "tenant:read", false, false),
         (Access::EndUser(needed), Who::Token(scope)) => with_scope(needed, std::slice::from_ref(scope)),
         (Access::Calling | Access::EndUser(_), _) => WRONG_KIND,
-        (Access::Scope(needed) | Access::Guarded(needed), Who::Key { scopes, .. }) => {
-            with_scope(needed, scopes)
+        (Access::ScopeOrToken(_, needed), Who::Token(scope)) => {
+            with_scope(needed, std::slice::from_ref(scope))
         }
-        (Access::Scope(needed), who) => of_member(who, needed, false, false),
+        (
+            Access::ScopeOrToken(needed, _) | Access::Scope(needed) | Access::Guarded(needed),
+            Who::Key { scopes, .. },
+        ) => with_scope(needed, scopes),
+        (Access::ScopeOrToken(needed, _) | Access::Scope(needed), who) => {
+            of_member(who, needed, false, false)
+        }
         (Access::Guarded(needed) | Access::OwnFactor(needed) | Access::MemberStepUp(needed), who) => {
             of_member(who, needed, false, true)
         }

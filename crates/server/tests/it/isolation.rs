@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::agents::{AGENTS, wanted};
 use crate::approvals::APPROVALS;
 use crate::harness::hooks::{ENDPOINTS, HOOK_EVENTS};
 use crate::harness::payments::POOL_TOPUPS;
@@ -48,6 +49,7 @@ fn nobodys() -> BTreeMap<&'static str, String> {
         "invitationId",
         "quoteId",
         "approvalId",
+        "agentId",
     ]
     .map(|name| (name, unknown.clone()))
     .into();
@@ -97,6 +99,8 @@ impl World {
         let key = made(as_owner(Method::POST, KEYS, json!({ "name": name })), 201).await;
         let invited = json!({ "role": "viewer" });
         let invited = made(as_owner(Method::POST, INVITATIONS, invited), 201).await;
+        let agent = wanted(json!({ "externalUserId": user }));
+        let agent = made(as_owner(Method::POST, AGENTS, agent), 201).await;
         let address = json!({ "address": ADDRESS, "network": "eip155:8453" });
         let stablecoin = format!("{PAYOUTS}/stablecoin");
         made(as_owner(Method::PUT, &stablecoin, address), 200).await;
@@ -121,6 +125,7 @@ impl World {
             ("payoutId", id(&payout["payout"]["payoutId"])),
             ("approvalId", id(&approval["approval"]["id"])),
             ("quoteId", id(&estimate["estimate"]["id"])),
+            ("agentId", id(&agent["agentConnection"]["id"])),
             ("subject", owner.clone()),
         ]);
         Self {

@@ -26,6 +26,7 @@
 
 mod harness;
 
+mod agents;
 mod allocations;
 mod approvals;
 mod auth;
@@ -51,6 +52,7 @@ mod listen;
 mod matrix;
 mod me_topups;
 mod money;
+mod oauth;
 mod paid_call_conflicts;
 #[cfg(feature = "failpoints")]
 mod paid_call_crashes;

@@ -3,6 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::agents::{AGENTS, wanted};
 use crate::approvals::APPROVALS;
 use crate::harness::hooks::{ENDPOINTS, HOOK_EVENTS};
 use crate::harness::payments::{EVENTS, POOL_TOPUPS, TOPUPS};
@@ -34,6 +35,8 @@ pub enum Access {
     MemberStepUp(&'static str),
     /// An owner or admin with the scope and a fresh second factor; no key.
     Administrator(&'static str),
+    /// A scope, held by a key or by a member's role, or an end user's token with the other scope.
+    ScopeOrToken(&'static str, &'static str),
     /// An end user's token with a scope.
     EndUser(&'static str),
     /// No credential but the processor's signature on the body.
@@ -61,6 +64,7 @@ pub fn rows() -> Vec<Row> {
     rows.extend(rows_of_workspaces());
     rows.extend(rows_of_payouts());
     rows.extend(rows_of_keys());
+    rows.extend(rows_of_agents());
     rows.extend(rows_of_prices());
     rows.extend(rows_of_approvals());
     rows.extend(rows_of_paid_calls());
@@ -367,6 +371,25 @@ fn rows_of_keys() -> Vec<Row> {
             Access::Administrator("credentials:manage"),
         ),
         of(Method::PUT, "/pricing", Access::Scope("catalog:write")),
+    ]
+}
+
+fn rows_of_agents() -> Vec<Row> {
+    const ONE: &str = "/api/credits/agent-connections/{agentId}";
+    const NOBODY: &str = "/api/credits/agent-connections/0190a0b0-0000-7000-8000-000000000000";
+    let reads = Access::ScopeOrToken("tokens:manage", "read");
+    let ends = Access::ScopeOrToken("tokens:manage", "spend");
+    let metadata = |route| row(Method::GET, route, route, Access::Public);
+    vec![
+        row(Method::GET, AGENTS, AGENTS, reads),
+        row(Method::POST, AGENTS, AGENTS, Access::Guarded("tokens:manage"))
+            .sends(wanted(json!({ "externalUserId": USER })))
+            .gives(201),
+        row(Method::GET, ONE, NOBODY, reads).gives(404),
+        row(Method::DELETE, ONE, NOBODY, ends).gives(404),
+        metadata("/.well-known/oauth-authorization-server"),
+        metadata("/.well-known/oauth-protected-resource"),
+        metadata("/.well-known/oauth-protected-resource/api/credits/mcp"),
     ]
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Every command is a batch of its own. Nothing survives the process.
 
+mod agents;
 mod directory;
 mod drifts;
 mod invitations;
@@ -63,6 +64,7 @@ struct State {
     invitations: Vec<Invitation>,
     people: people::Table,
     sessions: sessions::SessionRows,
+    agents: agents::AgentRows,
 }
 
 impl MemoryStore {

@@ -18,7 +18,7 @@ use turnpike_core::ledger::{AccountKey, Books, Needs, Table};
 use super::convert;
 use crate::error::StoreError;
 use crate::rows::{
-    self, ACCOUNT_COLUMNS, END_USER_COLUMNS, HOLD_COLUMNS, TENANT_HEAD_COLUMNS, TOKEN_COLUMNS,
+    self, ACCOUNT_COLUMNS, END_USER_COLUMNS, HOLD_COLUMNS, TENANT_HEAD_COLUMNS, TOKEN_COLUMNS, TOKEN_WIDTH,
 };
 use crate::sql::Row;
 
@@ -478,7 +478,7 @@ impl Keys {
             books.approvals.load(key, Some(rows::document(row, 1)?));
         }
         for row in &found.tokens_of {
-            let key = (TenantId(row.uuid(0)?), TokenId(row.uuid(8)?));
+            let key = (TenantId(row.uuid(0)?), TokenId(row.uuid(TOKEN_WIDTH + 1)?));
             books.tokens.load(key, Some(rows::token(row, 1)?));
         }
         Ok(books)

@@ -28,9 +28,9 @@ const AUTO_TOPUPS: &str = "INSERT INTO auto_topups (bucket, tenant_id, enabled, 
 const PROCESSOR_REFS: &str = "INSERT INTO processor_refs (reference, tenant_id, topup_id)
     SELECT * FROM unnest($1::text[], $2::uuid[], $3::uuid[]) ON CONFLICT (reference) DO NOTHING";
 const TOKENS: &str = "INSERT INTO end_user_tokens (bucket, tenant_id, token_id, owner, created_at, expires_at,
-        revoked_at, max_spend, spent, tools)
+        revoked_at, max_spend, spent, tools, kind, max_per_call)
     SELECT * FROM unnest($1::smallint[], $2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[],
-        $8::bigint[], $9::bigint[], $10::text[])
+        $8::bigint[], $9::bigint[], $10::text[], $11::smallint[], $12::bigint[])
     ON CONFLICT (bucket, tenant_id, token_id) DO UPDATE SET revoked_at = excluded.revoked_at, spent = excluded.spent";
 const AUDITS: &str =
     "INSERT INTO audit_log (bucket, tenant_id, id, at, actor, action, target, before_json, after_json, origin, seq, hash)
@@ -138,13 +138,19 @@ fn add_tokens<'a>(
     let mut columns = Columns::default();
     columns.add_tenants(tokens.iter().map(|(key, _)| key.0));
     columns.add(tokens.iter().map(|(key, _)| key.1.0));
-    columns.add(tokens.iter().map(|(_, token)| token.owner.as_str()));
+    columns.add(tokens.iter().map(|(_, token)| token.owner.as_owner()));
     columns.add(tokens.iter().map(|(_, token)| token.created_at.millis()));
     columns.add(tokens.iter().map(|(_, token)| token.expires_at.millis()));
     columns.add(tokens.iter().map(|(_, token)| millis(token.revoked_at)));
     columns.add(tokens.iter().map(|(_, token)| token.max_spend.map(Micros::get)));
     columns.add(tokens.iter().map(|(_, token)| token.spent.get()));
     columns.add(tools.into_iter());
+    columns.add(tokens.iter().map(|(_, token)| token.kind.code()));
+    columns.add(
+        tokens
+            .iter()
+            .map(|(_, token)| token.max_per_call.map(Micros::get)),
+    );
     add(tokens.len(), &writes.tokens, columns);
     Ok(())
 }

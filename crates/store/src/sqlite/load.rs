@@ -7,7 +7,7 @@ use turnpike_core::ledger::{Books, Needs};
 use super::convert::row;
 use crate::error::StoreError;
 use crate::rows::{
-    self, ACCOUNT_COLUMNS, END_USER_COLUMNS, HOLD_COLUMNS, TENANT_HEAD_COLUMNS, TOKEN_COLUMNS,
+    self, ACCOUNT_COLUMNS, END_USER_COLUMNS, HOLD_COLUMNS, TENANT_HEAD_COLUMNS, TOKEN_COLUMNS, TOKEN_WIDTH,
 };
 use crate::sql::Row;
 
@@ -228,7 +228,9 @@ fn load_tokens_of(connection: &Connection, books: &mut Books, needs: &Needs) -> 
         let params = params![tenant.bucket(), tenant.0.as_bytes(), owner.as_str()];
         let found: Vec<Row> = statement.query_map(params, row)?.collect::<Result<_, _>>()?;
         for row in found {
-            let decoded = read(Some(row), |row| Ok((TokenId(row.uuid(7)?), rows::token(row, 0)?)))?;
+            let decoded = read(Some(row), |row| {
+                Ok((TokenId(row.uuid(TOKEN_WIDTH)?), rows::token(row, 0)?))
+            })?;
             if let Some((id, token)) = decoded
                 && !books.tokens.is_loaded(&(*tenant, id))
             {

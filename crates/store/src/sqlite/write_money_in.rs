@@ -67,20 +67,23 @@ fn write_tokens(connection: &Connection, books: &Books) -> rusqlite::Result<()> 
         };
         let mut put = connection.prepare_cached(
             "INSERT INTO end_user_tokens (bucket, tenant_id, token_id, owner, created_at, expires_at, revoked_at,
-                 max_spend, spent, tools) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+                 max_spend, spent, tools, kind, max_per_call)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
              ON CONFLICT (bucket, tenant_id, token_id) DO UPDATE SET revoked_at = ?7, spent = ?9",
         )?;
         put.execute(params![
             tenant.bucket(),
             tenant.0.as_bytes(),
             id.0.as_bytes(),
-            token.owner.as_str(),
+            token.owner.as_owner(),
             token.created_at.millis(),
             token.expires_at.millis(),
             millis(token.revoked_at),
             token.max_spend.map(Micros::get),
             token.spent.get(),
             token.tools.as_ref().map(json).transpose()?,
+            token.kind.code(),
+            token.max_per_call.map(Micros::get),
         ])?;
     }
     Ok(())

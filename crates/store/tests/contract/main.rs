@@ -12,6 +12,7 @@
 )]
 
 mod actions;
+mod agents;
 mod audit_log;
 mod bank;
 mod books;
@@ -156,6 +157,13 @@ contract! {
             a_call_outlives_its_pruned_token,
             however_many_tokens_have_expired_all_are_pruned,
             signing_keys_are_listed_oldest_first;
+        agents:
+            a_connection_comes_back_as_it_was_made,
+            fifty_holds_race_for_a_connections_ceiling,
+            retirement_counts_connections_and_tokens_apart,
+            of_twenty_redemptions_of_a_code_one_happens,
+            of_twenty_refreshes_one_happens,
+            clients_and_codes_are_forgotten;
         people:
             a_login_is_one_persons_without_case,
             a_step_and_a_recovery_code_are_taken_once,

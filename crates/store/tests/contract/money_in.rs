@@ -7,9 +7,9 @@ use turnpike_core::ledger::command::{
     AuditNote, DisputeReport, NewRefund, NewToken, NewTopup, PaymentState, RefundReport, Retire,
     RevokeTokens, TopupReport,
 };
-use turnpike_core::ledger::token::EndUserToken;
+use turnpike_core::ledger::token::{EndUserToken, TokenKind};
 use turnpike_core::ledger::topup::{DisputeState, RefundState, Terms, Topup, TopupSource};
-use turnpike_core::ledger::{Action, Outcome};
+use turnpike_core::ledger::{Action, Outcome, Payer};
 use turnpike_store::SubmitError;
 
 use crate::actions::{external, usd};
@@ -109,11 +109,13 @@ pub(crate) fn new_token(owner: &str, max_spend: Option<i64>) -> NewToken {
     NewToken {
         id: TokenId(next_id()),
         token: EndUserToken {
-            owner: external(owner),
+            kind: TokenKind::EndUser,
+            owner: Payer::EndUser(external(owner)),
             created_at: NOW,
             expires_at: NOW.plus_millis(900_000),
             revoked_at: None,
             max_spend: max_spend.map(usd),
+            max_per_call: None,
             spent: usd(0),
             tools: None,
         },
@@ -126,7 +128,8 @@ pub(crate) fn mint(new: &NewToken) -> Action {
 
 pub(crate) fn revoke(owner: &str, only: Option<TokenId>) -> Action {
     Action::RevokeTokens(RevokeTokens {
-        owner: external(owner),
+        kind: TokenKind::EndUser,
+        owner: Payer::EndUser(external(owner)),
         only,
     })
 }

@@ -40,7 +40,7 @@ use super::paid_call::PaidCall;
 use super::payout::{Payout, PayoutSettings};
 use super::policy::EndUser;
 use super::quote::Quote;
-use super::token::EndUserToken;
+use super::token::{EndUserToken, TokenKind};
 use super::topup::{AutoTopup, DisputeState, RefundState, Terms, Topup, TopupSource, TopupState};
 use super::*;
 use crate::ids::{

@@ -34,22 +34,66 @@ impl Bench {
         tools: Option<&str>,
     ) -> Result<TokenId, Rejection> {
         let id = TokenId(self.id());
-        let token = EndUserToken {
-            owner: external(owner),
-            created_at: self.at,
-            expires_at: self.at.plus_millis(60_000),
-            revoked_at: None,
-            max_spend: max_spend.map(Micros::new),
-            spent: Micros::ZERO,
-            tools: tools.map(|tool| [tool.to_owned()].as_slice().into()),
-        };
+        let mut token = self.row(TokenKind::EndUser, &user(owner), max_spend, None);
+        token.tools = tools.map(|tool| [tool.to_owned()].as_slice().into());
         self.run(Action::MintToken(Box::new(NewToken { id, token })))
             .map(|_| id)
     }
 
+    fn row(
+        &self,
+        kind: TokenKind,
+        owner: &Payer,
+        max_spend: Option<i64>,
+        max_per_call: Option<i64>,
+    ) -> EndUserToken {
+        EndUserToken {
+            kind,
+            owner: owner.clone(),
+            created_at: self.at,
+            expires_at: self.at.plus_millis(60_000),
+            revoked_at: None,
+            max_spend: max_spend.map(Micros::new),
+            max_per_call: max_per_call.map(Micros::new),
+            spent: Micros::ZERO,
+            tools: None,
+        }
+    }
+
+    pub(super) fn mint_row(
+        &mut self,
+        kind: TokenKind,
+        owner: &Payer,
+        max_spend: Option<i64>,
+        max_per_call: Option<i64>,
+    ) -> Result<TokenId, Rejection> {
+        let id = TokenId(self.id());
+        let token = self.row(kind, owner, max_spend, max_per_call);
+        self.run(Action::MintToken(Box::new(NewToken { id, token })))
+            .map(|_| id)
+    }
+
+    pub(super) fn connect(
+        &mut self,
+        owner: &Payer,
+        max_spend: Option<i64>,
+        max_per_call: Option<i64>,
+    ) -> Result<TokenId, Rejection> {
+        self.mint_row(TokenKind::Agent, owner, max_spend, max_per_call)
+    }
+
+    pub(super) fn disconnect(&mut self, owner: &Payer, agent: TokenId) -> Result<Outcome, Rejection> {
+        self.run(Action::RevokeTokens(RevokeTokens {
+            kind: TokenKind::Agent,
+            owner: owner.clone(),
+            only: Some(agent),
+        }))
+    }
+
     pub(super) fn revoke(&mut self, owner: &str, only: Option<TokenId>) -> Result<Outcome, Rejection> {
         self.run(Action::RevokeTokens(RevokeTokens {
-            owner: external(owner),
+            kind: TokenKind::EndUser,
+            owner: user(owner),
             only,
         }))
     }
@@ -150,6 +194,7 @@ fn retirement_ends_everything_at_once_and_only_once() {
             already,
             revoked_tokens,
             canceled_approvals: 0,
+            revoked_agents: 0,
             policy_reset,
         })
     };

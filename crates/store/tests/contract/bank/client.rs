@@ -128,7 +128,7 @@ impl Client {
                 let token = recent(&self.board.state().tokens, &mut self.dice);
                 if let Some((tenant, token)) = token {
                     let only = (self.dice.roll(3) > 0).then_some(token.id);
-                    self.try_run(tenant, revoke(token.token.owner.as_str(), only))
+                    self.try_run(tenant, revoke(token.token.owner.as_owner(), only))
                         .await;
                 }
             }
@@ -186,7 +186,7 @@ impl Client {
             .tokens
             .iter()
             .rev()
-            .find(|(of, new)| *of == tenant && Some(&new.token.owner) == owner.as_ref())
+            .find(|(of, new)| *of == tenant && new.token.owner.external_user_id() == owner.as_ref())
             .map(|(_, new)| new.id);
         hold.token = token.filter(|_| self.dice.roll(2) == 0);
         let Some(Outcome::Held(_)) = self.try_run(tenant, Action::Hold(Box::new(hold.clone()))).await else {
