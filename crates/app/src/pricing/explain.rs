@@ -58,7 +58,7 @@ impl PricingDesk {
         }
         let tenant = &actor.tenant;
         if let Ok((_, tool)) = self.shelf.tool(&provider, &endpoint) {
-            return explain_tool(tenant, key, &provider, &tool, &args);
+            return explain_tool(tenant, key, (&provider, &endpoint), &tool, &args);
         }
         // What is configured and is no tool is a model.
         let offer = self.shelf.model_of(&provider, &endpoint)?;
@@ -94,20 +94,20 @@ impl PricingDesk {
     }
 }
 
-/// Explains the price of an end user's call of a tool.
+/// Explains the price of an end user's call of a tool of a provider.
 ///
 /// # Errors
 /// `PRICE_UNAVAILABLE`; `VALIDATION_ERROR` for a price that is too large.
 pub(crate) fn explain_tool(
     tenant: &Tenant,
     key: Option<&ApiKey>,
-    provider: &str,
+    (provider, endpoint): (&str, &str),
     tool: &ToolEntry,
     args: &Value,
 ) -> Result<Explain, AppError> {
     let what = Explained {
         provider,
-        endpoint: &tool.definition.name,
+        endpoint,
         method: tool.method(),
         base: tool_base(tool, args)?,
     };

@@ -93,7 +93,8 @@ impl ToolDesk {
 /// What a call of a tool costs, as prices are explained; `None` where it has no price.
 pub(super) fn explain_call(caller: &ToolCaller, provider: &str, tool: &ToolEntry) -> Option<Explain> {
     let actor = &caller.actor;
-    explain_tool(&actor.tenant, actor.key(), provider, tool, &json!({})).ok()
+    let slug = (provider, tool.definition.name.as_str());
+    explain_tool(&actor.tenant, actor.key(), slug, tool, &json!({})).ok()
 }
 
 /// What every call costs the one who pays; `None` when that is not known before the call.

@@ -117,10 +117,6 @@ struct ToolAccess {
 /// the call, and an end user is not shown the members that are not required.
 #[derive(Serialize, ToSchema)]
 #[schema(rename_all = "camelCase")]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "the members that the specification names"
-)]
 struct ToolPricing {
     provider: String,
     endpoint: String,

@@ -269,8 +269,6 @@ async fn a_search_with_a_mistake_is_refused(store: Store) {
     ] {
         site.find(&site.key, &json!({ "query": query })).await;
     }
-    let unknown = site.ask(&site.key, SEARCH, &json!({ "query": "mail" }));
-    unknown.await.expect(200);
     let paid_by_nobody = site.post(SEARCH, &json!({ "query": "mail" })).paid_by("nobody");
     paid_by_nobody.send().await.refused(404, "END_USER_NOT_FOUND");
 }
