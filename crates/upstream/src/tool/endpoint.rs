@@ -233,29 +233,38 @@ pub fn is_argument_header(name: &str) -> bool {
         ]
         .iter()
         .any(|prefix| lower.starts_with(prefix))
-        && !is_credential_name(&lower)
+        && !is_credential_header(&lower)
 }
 
-/// Whether a name is one that credentials go by.
+/// Whether a name is one that a caller's credentials go by in queries and cookies.
 pub fn is_credential_name(name: &str) -> bool {
-    let plain: String = name
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .map(|letter| letter.to_ascii_lowercase())
-        .collect();
-    [
-        "apikey",
-        "authorization",
-        "accesstoken",
-        "authtoken",
-        "clientsecret",
-        "accesskey",
-        "password",
-        "secretkey",
-        "sessiontoken",
-        "privatetoken",
-    ]
-    .iter()
-    .any(|credential| plain.contains(credential))
-        || matches!(plain.as_str(), "auth" | "token" | "xtoken" | "xauth" | "secret")
+    let plain = letters_of(name);
+    CREDENTIALS.contains(&plain.as_str()) || matches!(plain.as_str(), "auth" | "token" | "secret")
+}
+
+/// Names of credentials, without case and punctuation.
+const CREDENTIALS: [&str; 10] = [
+    "accesskey",
+    "accesstoken",
+    "apikey",
+    "apitoken",
+    "authkey",
+    "authorization",
+    "authtoken",
+    "clientsecret",
+    "privatetoken",
+    "secretkey",
+];
+
+/// Headers are less often anything else: whatever has such a name in it.
+fn is_credential_header(name: &str) -> bool {
+    let plain = letters_of(name);
+    CREDENTIALS.iter().any(|credential| plain.contains(credential))
+        || plain.ends_with("token")
+        || matches!(plain.as_str(), "auth" | "xauth" | "secret" | "xsecret")
+}
+
+fn letters_of(name: &str) -> String {
+    let letters = name.chars().filter(char::is_ascii_alphanumeric);
+    letters.map(|letter| letter.to_ascii_lowercase()).collect()
 }

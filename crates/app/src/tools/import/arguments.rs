@@ -75,7 +75,7 @@ impl Arguments {
         document: &'a Document<'a>,
         found: &Found<'a>,
         schemas: &mut Schemas<'a>,
-        notes: &mut Vec<String>,
+        left_out: &mut BTreeMap<String, usize>,
     ) -> Result<(), Refusal> {
         let mut parameters: Vec<(String, String, &'a Value)> = Vec::new();
         for holder in [found.item, found.operation] {
@@ -99,7 +99,7 @@ impl Arguments {
                 "cookie" => ArgPlace::Cookie,
                 _ => return Err(Refusal::kind("it has a parameter of an unknown kind")),
             };
-            self.parameter(document, found, place, &name, parameter, schemas, notes)?;
+            self.parameter(document, place, &name, parameter, schemas, left_out)?;
         }
         // Documents forget to declare them.
         for name in in_path {
@@ -109,19 +109,14 @@ impl Arguments {
         Ok(())
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one parameter of one operation of one document"
-    )]
     fn parameter<'a>(
         &mut self,
         document: &Document<'a>,
-        found: &Found<'a>,
         place: ArgPlace,
         name: &str,
         parameter: &'a Value,
         schemas: &mut Schemas<'a>,
-        notes: &mut Vec<String>,
+        left_out: &mut BTreeMap<String, usize>,
     ) -> Result<(), Refusal> {
         let flag = |member: &str| parameter.get(member) == Some(&Value::Bool(true));
         let secret = document.is_credential(name)
@@ -134,7 +129,8 @@ impl Arguments {
             // Who calls is the operator's to say; the media types are ours.
             let usual = name.eq_ignore_ascii_case("accept") || name.eq_ignore_ascii_case("content-type");
             if !usual {
-                notes.push(format!("{}: {:?} is no argument", found.label(), cut(name, 100)));
+                let count = left_out.entry(cut(name, 100)).or_default();
+                *count = count.saturating_add(1);
             }
             return Ok(());
         }
@@ -172,6 +168,7 @@ impl Arguments {
 
 /// The names in braces of a path.
 pub(super) fn placeholders(path: &str) -> impl Iterator<Item = &str> {
+    let (path, _query) = path.split_once('?').unwrap_or((path, ""));
     let parts = path.split('{').skip(1);
     parts.filter_map(|part| part.split_once('}').map(|(name, _)| name))
 }

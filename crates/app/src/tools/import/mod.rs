@@ -17,7 +17,7 @@ mod schema;
 mod tests;
 mod words;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -109,10 +109,11 @@ pub fn import(text: &[u8], options: &ImportOptions) -> Result<Import, ImportErro
         ..Import::default()
     };
     let mut taken = BTreeSet::new();
+    let mut left_out = BTreeMap::new();
     let mut bytes = 0_usize;
     for found in document.operations() {
         let label = found.label();
-        match operation::tool(&document, &found, options, &mut taken, &mut import.notes) {
+        match operation::tool(&document, &found, options, &mut taken, &mut left_out) {
             Ok(None) => {}
             Ok(Some(tool)) => {
                 bytes = bytes.saturating_add(serde_json::to_vec(&tool).map_or(usize::MAX, |text| text.len()));
@@ -135,6 +136,10 @@ pub fn import(text: &[u8], options: &ImportOptions) -> Result<Import, ImportErro
         }
     }
     import.skipped.extend(document.skipped());
+    let said = |(name, count): (String, usize)| {
+        format!("{name:?} is no argument of {count} operations: who calls is configured")
+    };
+    import.notes = left_out.into_iter().take(100).map(said).collect();
     Ok(import)
 }
 

@@ -1,6 +1,6 @@
 //! One operation as a tool.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 use turnpike_upstream::{ArgsIn, HttpEndpoint, ToolMethod};
@@ -28,7 +28,7 @@ pub(super) fn tool<'a>(
     found: &Found<'a>,
     options: &ImportOptions,
     taken: &mut BTreeSet<String>,
-    notes: &mut Vec<String>,
+    left_out: &mut BTreeMap<String, usize>,
 ) -> Result<Option<ToolDefinition>, Refusal> {
     let operation = found.operation;
     let tags = tags(operation);
@@ -56,7 +56,7 @@ pub(super) fn tool<'a>(
     let success = success(document, operation)?;
     let mut schemas = Schemas::new(document, Direction::Input);
     let mut arguments = Arguments::default();
-    arguments.parameters(document, found, &mut schemas, notes)?;
+    arguments.parameters(document, found, &mut schemas, left_out)?;
     let body = arguments.body(document, found, &mut schemas)?;
     let mut schema = json!({ "type": "object", "properties": arguments.properties });
     if !arguments.required.is_empty() {
@@ -163,9 +163,10 @@ fn check_servers(document: &Document<'_>, found: &Found<'_>) -> Result<(), Refus
 /// The path as a template, in which everything but the placeholders can stand in a URL.
 fn path(path: &str) -> Result<String, Refusal> {
     let unusable = || Refusal::kind("its path cannot be called");
-    if path.len() > MAX_PATH || !path.starts_with('/') || path.contains(['?', '#', '\\']) {
+    if path.len() > MAX_PATH || !path.starts_with('/') || path.contains(['#', '\\']) {
         return Err(unusable());
     }
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let mut template = String::with_capacity(path.len());
     let mut inside = false;
     for letter in path.chars() {
@@ -189,6 +190,16 @@ fn path(path: &str) -> Result<String, Refusal> {
     }
     if inside {
         return Err(unusable());
+    }
+    // Not OpenAPI, but to be met: `?beta=true` always goes along, `?q={q}` is a parameter of its own.
+    let constant = |pair: &&str| {
+        let pair = pair.as_bytes();
+        let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~=%".contains(byte);
+        !pair.is_empty() && pair.iter().all(plain)
+    };
+    for (index, pair) in query.split('&').filter(constant).enumerate() {
+        template.push(if index == 0 { '?' } else { '&' });
+        template.push_str(pair);
     }
     Ok(template)
 }
