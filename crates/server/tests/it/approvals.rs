@@ -417,7 +417,7 @@ async fn an_owner_decides_on_the_page(store: Store) {
     browser.submit(&page, &decision).await.expect(409);
 
     // Without a fresh second factor the form takes a code.
-    let id = waits_for(site.dear("b", "k").send().await);
+    let id = waits_for(site.dear("b", "kb").send().await);
     let page = format!("/approve/{id}");
     let subject = crate::harness::people::claims_of(&browser.token().await)["sub"].clone();
     let stale = site.session(
@@ -438,7 +438,7 @@ async fn an_owner_decides_on_the_page(store: Store) {
         .await
         .expect(200);
     assert!(done.text().contains("denied") && done.header("set-cookie").is_some());
-    site.dear("b", "k").send().await.refused(403, "POLICY_DENIED");
+    site.dear("b", "kb").send().await.refused(403, "POLICY_DENIED");
     assert_eq!(
         micros(site.balance_of("alice").await["usd"].as_str().unwrap()),
         992_000
@@ -470,7 +470,8 @@ async fn the_page_tells_strangers_nothing(store: Store) {
     viewer.join(&site.link("viewer"), "vera", PASSWORD).await;
     tells_nothing(viewer.open(&page).await, 403);
     tells_nothing(viewer.submit(&page, &decision).await, 403);
-    let ours = std::mem::replace(&mut site.tenant, site.workspace("Theirs").0);
+    let (theirs, _key) = site.workspace("Theirs");
+    let ours = std::mem::replace(&mut site.tenant, theirs);
     let mut stranger = site.browser();
     stranger.join(&site.link("owner"), "theo", PASSWORD).await;
     let other = tells_nothing(stranger.open(&page).await, 404);
