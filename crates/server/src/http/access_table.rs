@@ -195,6 +195,8 @@ pub(crate) const TABLE: &[Rule] = &[
     get("/api/wrapped/credits/v1/models", Demand::Caller),
     post("/api/wrapped/credits/{provider}/{endpoint}", Demand::Caller, Effect::Spend),
     // Tools
+    post("/api/credits/mcp", Demand::Caller, Effect::Read),
+    get("/api/credits/mcp/docs", Demand::Public),
     post("/api/credits/tools/search", Demand::CallerOrMember, Effect::Read),
     post("/api/credits/tools/describe", Demand::CallerOrMember, Effect::Read),
     // Statements
@@ -241,7 +243,7 @@ pub(crate) const TABLE: &[Rule] = &[
     put("/api/credits/pricing/endpoints/{provider}/{endpoint}", CATALOGUE, Effect::Manage),
     delete("/api/credits/pricing/endpoints/{provider}/{endpoint}", CATALOGUE, Effect::Manage),
     // Tools
-    post("/api/credits/tools/estimate", Demand::Caller, Effect::Spend),
+    post("/api/credits/tools/estimate", Demand::Caller, Effect::Read),
     delete("/api/credits/tools/estimate/{quoteId}", Demand::Caller, Effect::Manage),
     // Approvals
     get("/api/credits/approvals", READ),

@@ -18,6 +18,7 @@ mod header_params;
 mod identity;
 mod invitations;
 mod keys;
+mod mcp;
 mod names;
 mod oauth;
 mod openapi;

@@ -34,8 +34,8 @@ use super::problem::ApiError;
 use super::wrap::{panicked, wrap};
 use super::{
     agents, approval_page, approvals, catalogue, checkout, connect, end_users, header_params, identity,
-    invitations, keys, oauth, payouts, pricing, quotes, sessions, tokens, tools, topups, vendor, vendor_doc,
-    webhooks, workspace,
+    invitations, keys, mcp, oauth, payouts, pricing, quotes, sessions, tokens, tools, topups, vendor,
+    vendor_doc, webhooks, workspace,
 };
 use crate::pages::{ICON_PATH, STYLESHEET_PATH};
 use crate::service::SetupError;
@@ -73,6 +73,7 @@ pub(super) fn documented() -> OpenApiRouter<Arc<App>> {
         .merge(keys::routes())
         .merge(agents::routes())
         .merge(oauth::routes())
+        .merge(mcp::routes())
         .merge(catalogue::routes())
         .merge(pricing::routes())
         .merge(quotes::routes())

@@ -1,0 +1,88 @@
+//! The Model Context Protocol server: search, describe, estimate and execute for agents, over streamable HTTP.
+//!
+//! Each request stands alone: there are no sessions to lose, and any node answers. Who asks was found out before, and
+//! the tools are the use cases of the REST routes, with their errors as tool results that say what to do next.
+//!
+//! Source: Model Context Protocol, versions 2025-03-26 to 2026-07-28, by `rmcp`.
+
+mod docs;
+mod handler;
+mod tools;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::IntoResponse as _;
+use http::Uri;
+use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use turnpike_app::tools::ToolCaller;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use self::handler::AgentTools;
+use super::App;
+use super::access::caller;
+use super::caller::paying;
+use super::routes::{Answered, AppState};
+
+/// The documented routes of this module.
+pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new().routes(routes!(mcp)).merge(docs::routes())
+}
+
+/// The tools for agents, by the Model Context Protocol.
+///
+/// JSON-RPC over streamable HTTP; see `GET /api/credits/mcp/docs`. There are no sessions and no server-sent requests.
+#[utoipa::path(
+    post, path = "/api/credits/mcp", tag = "Agents",
+    request_body(content = serde_json::Value, description = "A JSON-RPC 2.0 message"),
+    responses(
+        (status = 200, description = "A JSON-RPC 2.0 response", content(
+            (serde_json::Value = "application/json"), (String = "text/event-stream"))),
+        (status = 202, description = "A notification was taken"),
+        super::openapi::Errors)
+)]
+async fn mcp(State(app): AppState, request: Request) -> Answered {
+    let (mut parts, body) = request.into_parts();
+    let actor = caller(&parts)?;
+    let payer = paying(&app, &parts.headers, &actor)?;
+    parts.extensions.insert(ToolCaller { actor, payer });
+    let answered = service(&app).handle(Request::from_parts(parts, body)).await;
+    Ok(answered.map(Body::new).into_response())
+}
+
+fn service(app: &Arc<App>) -> StreamableHttpService<AgentTools, NeverSessionManager> {
+    let server = &app.service.config.server;
+    let handler = AgentTools::new(app.clone());
+    let config = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
+        .with_json_response(true)
+        .with_max_request_body_bytes(server.max_body_bytes)
+        .with_allowed_hosts(hosts(&server.public_url))
+        .with_allowed_origins(origins(&server.public_url))
+        .enforce_origin_validation();
+    StreamableHttpService::new(
+        move || Ok(handler.clone()),
+        Arc::new(NeverSessionManager::default()),
+        config,
+    )
+}
+
+/// Under which names it is reached: its own, and this machine's.
+fn hosts(public_url: &str) -> Vec<String> {
+    let own = public_url
+        .parse::<Uri>()
+        .ok()
+        .and_then(|url| url.host().map(str::to_owned));
+    let local = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
+    own.into_iter().chain(local).collect()
+}
+
+/// Which pages' scripts may ask: its own, and those of tools that run on the agent's machine.
+fn origins(public_url: &str) -> Vec<String> {
+    let own = public_url.trim_end_matches('/').to_owned();
+    let local = ["http://localhost:*", "http://127.0.0.1:*"].map(str::to_owned);
+    std::iter::once(own).chain(local).collect()
+}
