@@ -470,9 +470,22 @@ pub(super) fn llms_txt(app: &App) -> String {
          Credential: `Authorization: Bearer <API_KEY>`.\n\
          Retry with the same `Idempotency-Key`: a call is charged once.\n\
          Money is a decimal string. Headers of each answer say what it cost and what is left.\n\n\
-         ## Models\n\n{}\n{}\n## Reference\n\n- [OpenAPI]({base}/openapi.json)\n",
+         ## Models\n\n{}\n{}{}\n## Reference\n\n- [OpenAPI]({base}/openapi.json)\n- [Agents]({base}/api/credits/mcp/docs)\n",
         models.join("\n"),
+        tools(base),
         pay_per_call(app)
+    )
+}
+
+/// How tools are found and called.
+fn tools(base: &str) -> String {
+    format!(
+        "\n## Tools\n\n\
+         1. POST {base}/api/credits/tools/search `{{\"query\": \"the task in words\"}}`: finds a slug.\n\
+         2. POST {base}/api/credits/tools/describe `{{\"slug\"}}`: its arguments, its price, whether you may call it.\n\
+         3. POST {base}/api/credits/tools/estimate `{{\"slug\", \"args\"}}`: a quote that holds for these arguments.\n\
+         4. POST {base}/api/wrapped/credits/{{provider}}/{{endpoint}}: the call; the same `Idempotency-Key` for a repeat.\n\n\
+         The same by the Model Context Protocol (streamable HTTP, OAuth 2.1): {base}/api/credits/mcp\n"
     )
 }
 

@@ -50,6 +50,7 @@ mod kills;
 mod lifecycle;
 mod listen;
 mod matrix;
+mod mcp;
 mod me_topups;
 mod money;
 mod oauth;
