@@ -230,6 +230,14 @@ impl Index {
             let others = others.get(stem).into_iter().flatten();
             found.extend(others.filter_map(|other| Some((self.known(other)?, share))));
         }
+        if found.is_empty()
+            && let Some(positive) = positive(word)
+        {
+            let stem = self.stems.of(positive);
+            found.extend(self.known(&stem).map(|number| (number, SAME)));
+            let others = self.synonyms.get(&stem).into_iter().flatten();
+            found.extend(others.filter_map(|other| Some((self.known(other)?, SYNONYM))));
+        }
         if found.is_empty() {
             found = self.parts(word);
         }
@@ -284,6 +292,12 @@ impl Index {
         // Never nothing: a word that every tool says still tells it from one that was not asked.
         log2_256(double(tools, 2), double(with, 1)).max(16)
     }
+}
+
+/// What is compared: `cold` of `colder` and `coldest`.
+fn positive(word: &str) -> Option<&str> {
+    let positive = word.strip_suffix("er").or_else(|| word.strip_suffix("est"))?;
+    (positive.chars().count() >= MIN_PART).then_some(positive)
 }
 
 const fn quality(coverage: u64) -> MatchQuality {
