@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::index::{Entry, Index};
-use super::lexicon::{PHRASES, is_light, is_stop_word};
+use super::lexicon::{is_light, is_stop_word, phrase};
 use super::patterns::kind_of;
 use super::words::runs;
 
@@ -202,12 +202,9 @@ impl Index {
         let mut said: Vec<String> = Vec::new();
         let mut rest = words.as_slice();
         while let Some((word, others)) = rest.split_first() {
-            let phrase = PHRASES.iter().find(|(phrase, _)| {
-                rest.len() >= phrase.len() && rest.iter().zip(*phrase).all(|(a, b)| a == b)
-            });
-            if let Some((phrase, meant)) = phrase {
+            if let Some((length, meant)) = phrase(rest) {
                 said.extend(meant.iter().map(|word| (*word).to_owned()));
-                rest = rest.get(phrase.len()..).unwrap_or_default();
+                rest = rest.get(length..).unwrap_or_default();
             } else {
                 if !is_stop_word(word) {
                     said.push(word.clone());
