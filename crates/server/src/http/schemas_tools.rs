@@ -49,7 +49,7 @@ enum MatchQuality {
 /// A tool that was found.
 #[derive(Serialize, ToSchema)]
 #[schema(rename_all = "camelCase")]
-struct ToolResult {
+struct FoundTool {
     /// `provider/endpoint`, which is also the path to execute it.
     #[schema(example = "sim/echo")]
     slug: String,
@@ -78,10 +78,10 @@ struct ToolResult {
 
 /// A page of tools, best first.
 #[derive(ToSchema)]
-pub(super) struct ToolResults {
+pub(super) struct FoundTools {
     success: bool,
     #[schema(max_items = 50)]
-    results: Vec<ToolResult>,
+    results: Vec<FoundTool>,
     /// Why there is nothing, or nothing better.
     #[schema(required)]
     reason: Option<String>,
@@ -156,7 +156,7 @@ struct ToolExample {
 /// A tool in full.
 #[derive(Serialize, ToSchema)]
 #[schema(rename_all = "camelCase")]
-struct Tool {
+struct DescribedTool {
     #[schema(example = "sim/echo")]
     slug: String,
     provider: String,
@@ -189,7 +189,7 @@ struct Tool {
 
 /// A tool.
 #[derive(ToSchema)]
-pub(super) struct ToolEnvelope {
+pub(super) struct DescribedToolEnvelope {
     success: bool,
-    tool: Tool,
+    tool: DescribedTool,
 }

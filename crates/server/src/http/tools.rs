@@ -41,7 +41,7 @@ fn tool_caller(app: &App, parts: &Parts, actor: Actor) -> Result<ToolCaller, Api
 #[utoipa::path(
     post, path = "/api/credits/tools/search", tag = "Tools", params(OnBehalfOf),
     request_body = schemas::ToolSearch,
-    responses((status = 200, description = "A page of tools", body = schemas::ToolResults), Errors)
+    responses((status = 200, description = "A page of tools", body = schemas::FoundTools), Errors)
 )]
 async fn search_tools(State(app): AppState, request: Request) -> Answered {
     let (actor, parts, raw) = changing(&app, request, false).await?;
@@ -56,7 +56,7 @@ async fn search_tools(State(app): AppState, request: Request) -> Answered {
 #[utoipa::path(
     post, path = "/api/credits/tools/describe", tag = "Tools", params(OnBehalfOf),
     request_body = schemas::ToolName,
-    responses((status = 200, description = "The tool", body = schemas::ToolEnvelope), Errors)
+    responses((status = 200, description = "The tool", body = schemas::DescribedToolEnvelope), Errors)
 )]
 async fn describe_tool(State(app): AppState, request: Request) -> Answered {
     let (actor, parts, raw) = changing(&app, request, false).await?;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::Value;
 
-use super::lexicon::{SAME, SYNONYMS};
+use super::lexicon;
 use super::spelling::Spelling;
 use super::words::Stems;
 use crate::tools::ToolDefinition;
@@ -92,8 +92,8 @@ impl Index {
             terms: Vec::new(),
             by_stem: HashMap::new(),
             spelling: Spelling::default(),
-            same: others(&stems, SAME),
-            synonyms: others(&stems, SYNONYMS),
+            same: others(&stems, lexicon::same()),
+            synonyms: others(&stems, lexicon::synonyms()),
             stems,
         };
         index.post(&texts);
@@ -243,7 +243,10 @@ fn describe_parameters<'a>(schema: &'a Value, depth: usize, told: &mut Vec<&'a s
 }
 
 /// The other stems of the groups that each stem is in.
-fn others(stems: &Stems, groups: &[&[&str]]) -> HashMap<String, BTreeSet<String>> {
+fn others<'a>(
+    stems: &Stems,
+    groups: impl Iterator<Item = Vec<&'a str>>,
+) -> HashMap<String, BTreeSet<String>> {
     let mut others: HashMap<String, BTreeSet<String>> = HashMap::new();
     for group in groups {
         let group: BTreeSet<String> = group.iter().map(|word| stems.of(word)).collect();

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::index::{Entry, Index};
-use super::lexicon::{PHRASES, is_light, is_stop_word};
+use super::lexicon::{is_light, is_stop_word, phrase};
 use super::patterns::kind_of;
 use super::words::runs;
 
@@ -202,12 +202,9 @@ impl Index {
         let mut said: Vec<String> = Vec::new();
         let mut rest = words.as_slice();
         while let Some((word, others)) = rest.split_first() {
-            let phrase = PHRASES.iter().find(|(phrase, _)| {
-                rest.len() >= phrase.len() && rest.iter().zip(*phrase).all(|(a, b)| a == b)
-            });
-            if let Some((phrase, meant)) = phrase {
+            if let Some((length, meant)) = phrase(rest) {
                 said.extend(meant.iter().map(|word| (*word).to_owned()));
-                rest = rest.get(phrase.len()..).unwrap_or_default();
+                rest = rest.get(length..).unwrap_or_default();
             } else {
                 if !is_stop_word(word) {
                     said.push(word.clone());
@@ -229,6 +226,14 @@ impl Index {
         for (others, share) in [(&self.same, SAME), (&self.synonyms, SYNONYM)] {
             let others = others.get(stem).into_iter().flatten();
             found.extend(others.filter_map(|other| Some((self.known(other)?, share))));
+        }
+        if found.is_empty()
+            && let Some(positive) = positive(word)
+        {
+            let stem = self.stems.of(positive);
+            found.extend(self.known(&stem).map(|number| (number, SAME)));
+            let others = self.synonyms.get(&stem).into_iter().flatten();
+            found.extend(others.filter_map(|other| Some((self.known(other)?, SYNONYM))));
         }
         if found.is_empty() {
             found = self.parts(word);
@@ -284,6 +289,12 @@ impl Index {
         // Never nothing: a word that every tool says still tells it from one that was not asked.
         log2_256(double(tools, 2), double(with, 1)).max(16)
     }
+}
+
+/// What is compared: `cold` of `colder` and `coldest`.
+fn positive(word: &str) -> Option<&str> {
+    let positive = word.strip_suffix("er").or_else(|| word.strip_suffix("est"))?;
+    (positive.chars().count() >= MIN_PART).then_some(positive)
 }
 
 const fn quality(coverage: u64) -> MatchQuality {
