@@ -191,7 +191,7 @@ fn an_agent_connection_spends_from_its_own_balance_within_its_ceilings() {
     bench.grant(Payer::Pool, 1000).unwrap();
     let over = Err(Rejection::TokenNotLive);
     for (payer, other) in [(Payer::Pool, alice.clone()), (alice.clone(), Payer::Pool)] {
-        let agent = bench.connect(&payer, Some(100), Some(60)).unwrap();
+        let agent = bench.join_agent(&payer, Some(100), Some(60)).unwrap();
         assert_eq!(bench.hold_by(&other, agent, 1), over);
         assert!(matches!(
             bench.hold_by(&payer, agent, 61),
@@ -211,16 +211,16 @@ fn an_agent_connection_spends_from_its_own_balance_within_its_ceilings() {
         bench.release(&first).unwrap();
         bench.hold_by(&payer, agent, 60).unwrap();
         assert_eq!(bench.spent_by(agent), 60);
-        assert_eq!(bench.disconnect(&other, agent), Ok(Outcome::Revoked(0)));
-        assert_eq!(bench.disconnect(&payer, agent), Ok(Outcome::Revoked(1)));
+        assert_eq!(bench.end_agent(&other, agent), Ok(Outcome::Revoked(0)));
+        assert_eq!(bench.end_agent(&payer, agent), Ok(Outcome::Revoked(1)));
         assert_eq!(bench.hold_by(&payer, agent, 1), over);
     }
     // Neither kind is ended as the other, and a token without an end user is none.
     let (token, agent) = (
         bench.mint("alice", None, None).unwrap(),
-        bench.connect(&alice, None, None).unwrap(),
+        bench.join_agent(&alice, None, None).unwrap(),
     );
-    assert_eq!(bench.disconnect(&alice, token), Ok(Outcome::Revoked(0)));
+    assert_eq!(bench.end_agent(&alice, token), Ok(Outcome::Revoked(0)));
     assert_eq!(bench.revoke("alice", Some(agent)), Ok(Outcome::Revoked(0)));
     assert_eq!(bench.revoke("alice", None), Ok(Outcome::Revoked(1)));
     bench.hold_by(&alice, agent, 1).unwrap();

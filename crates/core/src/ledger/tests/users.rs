@@ -73,7 +73,7 @@ impl Bench {
             .map(|_| id)
     }
 
-    pub(super) fn connect(
+    pub(super) fn join_agent(
         &mut self,
         owner: &Payer,
         max_spend: Option<i64>,
@@ -82,7 +82,7 @@ impl Bench {
         self.mint_row(TokenKind::Agent, owner, max_spend, max_per_call)
     }
 
-    pub(super) fn disconnect(&mut self, owner: &Payer, agent: TokenId) -> Result<Outcome, Rejection> {
+    pub(super) fn end_agent(&mut self, owner: &Payer, agent: TokenId) -> Result<Outcome, Rejection> {
         self.run(Action::RevokeTokens(RevokeTokens {
             kind: TokenKind::Agent,
             owner: owner.clone(),
