@@ -58,10 +58,12 @@ impl OAuthErrorCode {
 
     /// The HTTP status that goes with it.
     pub const fn status(self) -> u16 {
-        match self {
-            Self::InvalidClient => 401,
-            Self::TemporarilyUnavailable => 503,
-            _ => 400,
+        if matches!(self, Self::InvalidClient) {
+            401
+        } else if matches!(self, Self::TemporarilyUnavailable) {
+            503
+        } else {
+            400
         }
     }
 }

@@ -216,7 +216,12 @@ impl<S: Sql> Agents for S {
         }
         if let Some(payer) = &filter.payer {
             params.push(Param::from(payer.as_owner()));
-            sql.push_str(&format!(" AND a.owner = ${}", params.len()));
+            let of = if filter.before.is_some() {
+                " AND a.owner = $5"
+            } else {
+                " AND a.owner = $4"
+            };
+            sql.push_str(of);
         }
         // Ids begin with the time at which they were made.
         sql.push_str(" ORDER BY a.agent_id DESC LIMIT $3");

@@ -176,10 +176,10 @@ impl AgentDesk {
                 author,
             )
             .await?;
-        match done {
-            Outcome::Minted => Ok(agent),
-            other => Err(unexpected(&other)),
-        }
+        let Outcome::Minted = done else {
+            return Err(unexpected(&done));
+        };
+        Ok(agent)
     }
 
     async fn submit(

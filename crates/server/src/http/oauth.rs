@@ -70,22 +70,19 @@ pub(super) fn is_open(path: &str) -> bool {
 /// another credential would not help.
 pub(super) fn challenge(app: &App, error: &AppError) -> Option<HeaderValue> {
     let metadata = app.service.oauth.resource_metadata_url();
-    let text = match error.code {
-        ErrorCode::Unauthenticated => format!("Bearer resource_metadata=\"{metadata}\""),
-        ErrorCode::InsufficientScope => {
-            let needed = error
-                .members
-                .get("requiredScopes")
-                .and_then(|scopes| scopes.get(0));
-            let needed = needed.and_then(serde_json::Value::as_str).unwrap_or_default();
-            format!(
-                "Bearer error=\"insufficient_scope\", scope=\"{needed}\", resource_metadata=\"{metadata}\""
-            )
-        }
-        code if code.status() == 401 => {
-            format!("Bearer error=\"invalid_token\", resource_metadata=\"{metadata}\"")
-        }
-        _ => return None,
+    let text = if error.code == ErrorCode::Unauthenticated {
+        format!("Bearer resource_metadata=\"{metadata}\"")
+    } else if error.code == ErrorCode::InsufficientScope {
+        let needed = error
+            .members
+            .get("requiredScopes")
+            .and_then(|scopes| scopes.get(0));
+        let needed = needed.and_then(serde_json::Value::as_str).unwrap_or_default();
+        format!("Bearer error=\"insufficient_scope\", scope=\"{needed}\", resource_metadata=\"{metadata}\"")
+    } else if error.code.status() == 401 {
+        format!("Bearer error=\"invalid_token\", resource_metadata=\"{metadata}\"")
+    } else {
+        return None;
     };
     HeaderValue::try_from(text).ok()
 }

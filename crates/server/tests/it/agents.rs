@@ -29,6 +29,10 @@ mod postgres_only {
 pub const AGENTS: &str = "/api/credits/agent-connections";
 
 /// A connection to make: both scopes, an hour, and `more`.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "so that callers write json! and nothing else"
+)]
 pub fn wanted(more: Value) -> Value {
     let mut body = json!({ "name": "an agent", "scopes": ["mcp:read", "mcp:execute"], "expiresIn": 3600 });
     for (name, value) in more.as_object().unwrap() {

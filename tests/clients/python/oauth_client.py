@@ -1,0 +1,129 @@
+"""An agent is connected by authlib, which knows nothing but the MCP endpoint, and by a member's forms.
+
+Prints what came of it as JSON. Whatever goes otherwise than it should ends with an exception.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+import re
+import struct
+import time
+import urllib.parse
+
+import httpx
+from authlib.common.security import generate_token
+from authlib.integrations.httpx_client import OAuth2Client, OAuthError
+
+URL = os.environ["TURNPIKE_URL"]
+CALLBACK = "http://127.0.0.1:33418/callback"
+PASSWORD = "a quiet harbour"
+
+
+class Member:
+    """The first owner, with a browser that keeps the cookie."""
+
+    def __init__(self, link):
+        self.browser = httpx.Client(base_url=URL, headers={"Sec-Fetch-Site": "same-origin"}, trust_env=False)
+        page = self.browser.get(link).raise_for_status().text
+        chosen = {"login": "ada@example.com", "password": PASSWORD, "repeated": PASSWORD}
+        page = self.send("/identity/join", {"token": hidden(page, "token")} | chosen).text
+        secret = re.search(r'<code id="secret">([^<]+)<', page).group(1)
+        self.send("/identity/enrolment", {"ticket": hidden(page, "ticket"), "code": totp(secret)})
+
+    def send(self, path, form):
+        answer = self.browser.post(path, data=form)
+        if answer.status_code >= 400:
+            raise RuntimeError(f"{path}: {answer.status_code} {answer.text[-600:]}")
+        return answer
+
+    def agree(self, url):
+        """Follows the pages; gives the address that the client is answered at."""
+        page = httpx.get(url, trust_env=False).raise_for_status().text
+        onward = re.search(r'href="(/identity/authorize\?request=[^"]+)"', page).group(1)
+        page = self.browser.get(onward).raise_for_status().text
+        workspace = re.search(r'<option value="([^"]+)"', page).group(1)
+        choice = {"workspace": workspace, "max_usd": "1", "days": "30", "answer": "agree"}
+        answer = self.send("/identity/authorize", {"request": hidden(page, "request")} | choice)
+        return answer.headers["location"]
+
+
+def hidden(page, name):
+    return re.search(f'type="hidden" name="{name}" value="([^"]*)"', page).group(1)
+
+
+def totp(secret):
+    key = base64.b32decode(re.sub(r"\s", "", secret) + "=" * (-len(re.sub(r"\s", "", secret)) % 8))
+    digest = hmac.new(key, struct.pack(">Q", int(time.time()) // 30), hashlib.sha1).digest()
+    at = digest[-1] & 15
+    return f"{(struct.unpack('>I', digest[at : at + 4])[0] & 0x7FFFFFFF) % 10**6:06}"
+
+
+def refused(what):
+    try:
+        what()
+    except OAuthError as error:
+        return error.error
+    raise RuntimeError("this should have been refused")
+
+
+def main():
+    def get(url):
+        return httpx.get(url, trust_env=False).raise_for_status().json()
+
+    resource = get(f"{URL}/.well-known/oauth-protected-resource/api/credits/mcp")
+    server = get(resource["authorization_servers"][0] + "/.well-known/oauth-authorization-server")
+    wanted = {"client_name": "authlib", "redirect_uris": [CALLBACK], "token_endpoint_auth_method": "none"}
+    registered = httpx.post(server["registration_endpoint"], json=wanted, trust_env=False).raise_for_status().json()
+    member = Member(os.environ["TURNPIKE_FIRST_OWNER_URL"])
+    client = OAuth2Client(
+        registered["client_id"],
+        redirect_uri=CALLBACK,
+        scope="mcp:read mcp:execute offline_access",
+        token_endpoint_auth_method=registered["token_endpoint_auth_method"],
+        code_challenge_method="S256",
+        trust_env=False,
+    )
+    verifier = generate_token(48)
+    url, state = client.create_authorization_url(
+        server["authorization_endpoint"], code_verifier=verifier, resource=resource["resource"]
+    )
+    answer = member.agree(url)
+    query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(answer).query))
+    if query["iss"] != server["issuer"] or not answer.startswith(CALLBACK + "?"):
+        raise RuntimeError(f"the answer went to {answer}")
+
+    def fetch(code_verifier):
+        return client.fetch_token(
+            server["token_endpoint"],
+            authorization_response=answer,
+            state=state,
+            code_verifier=code_verifier,
+            resource=resource["resource"],
+        )
+
+    wrong = refused(lambda: fetch(generate_token(48)))
+    first = dict(fetch(verifier))
+    second = dict(client.refresh_token(server["token_endpoint"], refresh_token=first["refresh_token"]))
+    if second["refresh_token"] == first["refresh_token"] or second["access_token"] == first["access_token"]:
+        raise RuntimeError("nothing was replaced")
+    # The one that was replaced ends everything when it comes again.
+    replayed = refused(lambda: client.refresh_token(server["token_endpoint"], refresh_token=first["refresh_token"]))
+    family = refused(lambda: client.refresh_token(server["token_endpoint"], refresh_token=second["refresh_token"]))
+    revoked = client.revoke_token(server["revocation_endpoint"], token=second["access_token"])
+    print(
+        json.dumps(
+            {
+                "client": "authlib",
+                "scope": first["scope"],
+                "refusals": [wrong, replayed, family],
+                "revocation": revoked.status_code,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
