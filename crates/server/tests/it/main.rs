@@ -27,6 +27,7 @@
 mod harness;
 
 mod allocations;
+mod approval_pages;
 mod approvals;
 mod auth;
 mod authorisation;
