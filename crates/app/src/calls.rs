@@ -196,7 +196,7 @@ impl CallDesk {
                 .await;
             match (admitted, context.payer.external_user_id()) {
                 (Ok(Admission::Held(admitted)), _) => {
-                    return Ok(Start::Call(admitted, prepared.provider, prepared.plan));
+                    return Ok(Start::Call(*admitted, prepared.provider, prepared.plan));
                 }
                 (Ok(Admission::Existing(call)), _) => {
                     return self.replay(context, call).await.map(Start::Answered);

@@ -98,7 +98,7 @@ pub(crate) type AnswerSender = oneshot::Sender<Result<Answer, AppError>>;
 /// What became of a hold.
 pub(crate) enum Admission {
     /// It was taken.
-    Held(Admitted),
+    Held(Box<Admitted>),
     /// The idempotency key stands for this call already.
     Existing(CallId),
 }
@@ -217,13 +217,13 @@ impl Engine {
         let outcome = self.submit(tenant, Action::Hold(Box::new(hold))).await;
         fail_point!("after-hold");
         match outcome {
-            Ok(Outcome::Held(_)) => Ok(Admission::Held(Admitted {
+            Ok(Outcome::Held(_)) => Ok(Admission::Held(Box::new(Admitted {
                 tenant,
                 rate,
                 call,
                 hold: charge,
                 _live: live,
-            })),
+            }))),
             Ok(Outcome::Existing(subject)) => Ok(Admission::Existing(CallId(subject))),
             Ok(_) => Err(AppError::internal(&"a hold was answered by another outcome")),
             Err(error) => Err(AppError::from_submit(&error, rate)),

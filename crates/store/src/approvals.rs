@@ -72,16 +72,20 @@ pub(crate) fn index(row: &Row) -> Result<ApprovalIndex<'_>, StoreError> {
     })
 }
 
-/// What a row must be to stand so at the instant `$now`.
-fn standing(state: ApprovalState, now: usize) -> String {
+/// What a row must be to stand so at `now`, which is added to `params` where it matters.
+fn standing(state: ApprovalState, now: Timestamp, params: &mut Vec<Param>) -> String {
     let code = state.code();
+    let mut at = || {
+        params.push(Param::from(now.millis()));
+        params.len()
+    };
     match state {
         ApprovalState::Pending | ApprovalState::Approved => {
-            format!("state = {code} AND (is_open = 0 OR expires_at > ${now})")
+            format!("state = {code} AND (is_open = 0 OR expires_at > ${})", at())
         }
-        ApprovalState::Expired => format!("(state = {code} OR (is_open = 1 AND expires_at <= ${now}))"),
+        ApprovalState::Expired => format!("(state = {code} OR (is_open = 1 AND expires_at <= ${}))", at()),
         ApprovalState::Denied | ApprovalState::Canceled | ApprovalState::Consumed => {
-            format!("state = {code} AND ${now} = ${now}")
+            format!("state = {code}")
         }
     }
 }
@@ -141,8 +145,7 @@ impl<S: Sql> Approvals for S {
             sql.extend([" AND owner = $", &params.len().to_string()]);
         }
         if let Some(state) = filter.state {
-            params.push(Param::from(filter.now.millis()));
-            sql.extend([" AND ", &standing(state, params.len())]);
+            sql.extend([" AND ", &standing(state, filter.now, &mut params)]);
         }
         sql.push_str(" ORDER BY approval_id DESC LIMIT $4");
         self.query(&sql, params)

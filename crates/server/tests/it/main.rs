@@ -28,6 +28,7 @@ mod harness;
 
 mod agents;
 mod allocations;
+mod approval_pages;
 mod approvals;
 mod auth;
 mod authorisation;

@@ -385,7 +385,7 @@ async fn end_users_are_quoted_what_they_pay(store: Store) {
     put.json(&prices).send().await.expect(200);
     site.grant("1", Some("alice"));
     // The settings are seen everywhere within a second.
-    tokio::time::sleep(std::time::Duration::from_millis(1000)).await;
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     let body = json!({ "slug": "tools/fetch", "externalUserId": "alice" });
     let estimate = site.estimate(&body).await;
     assert_eq!(estimate["estimate"]["priceUsd"], "0.011");

@@ -87,10 +87,11 @@ impl Bench {
             decision: None,
             call: None,
         };
-        match self.run(Action::RequestApproval(Box::new(wish)))? {
-            Outcome::Approval { approval, changed } => Ok((*approval, changed)),
-            other => panic!("{other:?}"),
-        }
+        let Outcome::Approval { approval, changed } = self.run(Action::RequestApproval(Box::new(wish)))?
+        else {
+            panic!("another outcome");
+        };
+        Ok((*approval, changed))
     }
 
     fn decide(&mut self, id: ApprovalId, approve: bool) -> Result<bool, Rejection> {
@@ -101,10 +102,10 @@ impl Bench {
             by: "member:ada".into(),
             reason: Some("because".into()),
         };
-        match self.run(Action::DecideApproval(Box::new(decision)))? {
-            Outcome::Approval { changed, .. } => Ok(changed),
-            other => panic!("{other:?}"),
-        }
+        let Outcome::Approval { changed, .. } = self.run(Action::DecideApproval(Box::new(decision)))? else {
+            panic!("another outcome");
+        };
+        Ok(changed)
     }
 
     fn approval(&self, id: ApprovalId) -> Approval {
