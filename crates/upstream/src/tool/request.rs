@@ -248,7 +248,7 @@ impl Parts {
     fn header(&mut self, arg: &str, name: &str, value: &Value) -> Result<(), ArgFault> {
         let unusable = || fault(arg, "cannot stand in a header");
         let text = path_text(value).ok_or_else(unusable)?;
-        if text.len() > MAX_HEADER {
+        if text.len() > MAX_HEADER || !text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
             return Err(unusable());
         }
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_invalid| unusable())?;

@@ -150,8 +150,11 @@ fn check_servers(document: &Document<'_>, found: &Found<'_>) -> Result<(), Refus
     let elsewhere = own(found.operation)
         .or_else(|| own(found.item))
         .unwrap_or_default();
+    if elsewhere.is_empty() {
+        return Ok(());
+    }
     let usual = document.servers();
-    if !elsewhere.is_empty() && !usual.is_empty() && !elsewhere.iter().any(|url| usual.contains(url)) {
+    if !usual.is_empty() && !elsewhere.iter().any(|url| usual.contains(url)) {
         return Err(Refusal::Kind(format!(
             "it is at {:?}, unlike the rest",
             elsewhere.join(", ")
