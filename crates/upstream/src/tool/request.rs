@@ -383,7 +383,7 @@ fn scalar(value: &Value) -> Option<Cow<'_, str>> {
 }
 
 /// Encodes everything but RFC 3986's unreserved characters.
-pub(crate) fn percent_encode(out: &mut String, text: &str) {
+pub fn percent_encode(out: &mut String, text: &str) {
     const HEX: [char; 16] = [
         '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F',
     ];

@@ -256,16 +256,11 @@ fn percent_decoded(text: &str) -> Cow<'_, str> {
             .flatten()
             .and_then(|digits| std::str::from_utf8(digits).ok())
             .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        match decoded {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = after.get(2..).unwrap_or_default();
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
+        bytes.push(decoded.unwrap_or(*first));
+        rest = match decoded {
+            Some(_) => after.get(2..).unwrap_or_default(),
+            None => after,
+        };
     }
     Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())
 }

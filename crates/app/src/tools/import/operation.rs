@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
+use turnpike_upstream::tool::percent_encode;
 use turnpike_upstream::{ArgsIn, HttpEndpoint, ToolMethod};
 
 use super::ImportOptions;
@@ -184,10 +185,7 @@ fn path(path: &str) -> Result<String, Refusal> {
                 template.push(letter);
             }
             _ => {
-                let mut bytes = [0; 4];
-                for byte in letter.encode_utf8(&mut bytes).bytes() {
-                    template.push_str(&format!("%{byte:02X}"));
-                }
+                percent_encode(&mut template, letter.encode_utf8(&mut [0; 4]));
             }
         }
     }

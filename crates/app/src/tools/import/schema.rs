@@ -179,7 +179,9 @@ impl<'a> Schemas<'a> {
             "patternProperties" | "dependentSchemas" => Some(self.map(value, &BTreeSet::new(), deeper)?),
             "items" if value.is_array() => {
                 let items = self.list(value, deeper)?;
-                items.map(|items| drop(out.insert("prefixItems".to_owned(), items)));
+                if let Some(items) = items {
+                    out.insert("prefixItems".to_owned(), items);
+                }
                 None
             }
             "prefixItems" | "allOf" | "anyOf" => self.list(value, deeper)?,
