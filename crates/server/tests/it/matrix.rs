@@ -11,6 +11,7 @@ use crate::harness::payouts::PAYOUTS;
 use crate::harness::wallet::{PAID_CHAT, PAID_FIM, PAID_LIST};
 use crate::harness::{CHAT, TOOL, chat};
 use crate::keys::KEYS;
+use crate::mcp::{MCP, MCP_DOCS};
 use crate::tool_quotes::ESTIMATE;
 use crate::tools_search::{DESCRIBE, SEARCH};
 
@@ -390,6 +391,10 @@ fn rows_of_agents() -> Vec<Row> {
         metadata("/.well-known/oauth-authorization-server"),
         metadata("/.well-known/oauth-protected-resource"),
         metadata("/.well-known/oauth-protected-resource/api/credits/mcp"),
+        metadata(MCP_DOCS),
+        row(Method::POST, MCP, MCP, Access::Calling)
+            .sends(json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }))
+            .gives(406),
     ]
 }
 

@@ -22,8 +22,7 @@ pub use self::endpoint::{
 };
 pub use self::price::price;
 use self::price::price_at;
-pub(crate) use self::request::percent_encode;
-pub use self::request::{ArgFault, ToolRequest};
+pub use self::request::{ArgFault, ToolRequest, percent_encode};
 use crate::client::Client;
 use crate::error::UpstreamError;
 use crate::headers::{self, Accept};

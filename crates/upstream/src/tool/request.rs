@@ -248,7 +248,7 @@ impl Parts {
     fn header(&mut self, arg: &str, name: &str, value: &Value) -> Result<(), ArgFault> {
         let unusable = || fault(arg, "cannot stand in a header");
         let text = path_text(value).ok_or_else(unusable)?;
-        if text.len() > MAX_HEADER {
+        if text.len() > MAX_HEADER || !text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
             return Err(unusable());
         }
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_invalid| unusable())?;
@@ -383,7 +383,7 @@ fn scalar(value: &Value) -> Option<Cow<'_, str>> {
 }
 
 /// Encodes everything but RFC 3986's unreserved characters.
-pub(crate) fn percent_encode(out: &mut String, text: &str) {
+pub fn percent_encode(out: &mut String, text: &str) {
     const HEX: [char; 16] = [
         '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F',
     ];

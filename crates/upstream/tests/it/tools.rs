@@ -94,7 +94,7 @@ async fn a_tool_has_its_own_time_and_size_within_the_providers() {
         max_answer_bytes: Some(16),
     };
     let wide = CallBounds {
-        timeout: Some(Duration::from_secs(3600)),
+        timeout: Some(Duration::from_hours(1)),
         max_answer_bytes: Some(usize::MAX),
     };
     let stand_in = StandIn::answering(json_answer("[1,2,3,4,5,6,7,8,9]")).await;
@@ -152,7 +152,6 @@ async fn nothing_but_json_passes_and_no_header_of_the_provider_counts() {
             b"HTTP/1.1 307 X\r\nlocation: /other\r\ncontent-length: 0\r\n\r\n".to_vec(),
             false,
         ),
-        (head("", "{\"a\":\"\\ud800\"}"), false),
         (head("", "{\"a\":1}{"), false),
     ] {
         let stand_in = StandIn::answering(answer).await;

@@ -8,7 +8,7 @@ use turnpike_upstream::{ArgPlace, ArgSettings, ArgStyle};
 
 use super::document::{Document, Found, Refusal};
 use super::names::{argument, unique};
-use super::schema::{Schemas, size};
+use super::schema::{Schemas, is_within};
 use super::words::cut;
 
 /// Most arguments of a tool.
@@ -81,6 +81,9 @@ impl Arguments {
         for holder in [found.item, found.operation] {
             let listed = holder.get("parameters").and_then(Value::as_array);
             for parameter in listed.into_iter().flatten() {
+                if parameters.len() > MAX_ARGUMENTS {
+                    return Err(Refusal::TooLarge("list of arguments"));
+                }
                 let parameter = document.resolve(parameter)?;
                 let text = |member: &str| parameter.get(member).and_then(Value::as_str).unwrap_or_default();
                 let (place, name) = (text("in").to_owned(), text("name").to_owned());
@@ -214,5 +217,5 @@ pub(super) fn example(document: &Document<'_>, holder: &Value) -> Option<Value> 
         first.get("value")
     };
     let found = holder.get("example").or_else(listed)?;
-    (size(found) <= 16 * 1024).then(|| found.clone())
+    is_within(found, 16 * 1024).then(|| found.clone())
 }

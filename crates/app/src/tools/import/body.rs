@@ -13,6 +13,9 @@ use super::words::cut;
 /// Deepest nesting of `allOf` that is merged.
 const MAX_MERGED: usize = 8;
 
+/// Most properties that become arguments of their own.
+const MAX_PROPERTIES: usize = 200;
+
 /// How a body is sent.
 #[derive(Default)]
 pub(super) struct Body {
@@ -155,6 +158,7 @@ fn flatten<'a>(
         match flat.properties.iter().find(|(known, _)| known == name) {
             Some((_, known)) if *known == property => {}
             Some(_) => return Ok(false),
+            None if flat.properties.len() >= MAX_PROPERTIES => return Ok(false),
             None => flat.properties.push((name, property)),
         }
     }

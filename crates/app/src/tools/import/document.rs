@@ -13,6 +13,8 @@ use super::{ImportSource, Skipped};
 const MAX_CHAIN: usize = 16;
 /// Most values that are looked at for a whole document.
 const MAX_STEPS: u64 = 20_000_000;
+/// Longest reference.
+const MAX_REFERENCE: usize = 2000;
 /// Longest reference that is repeated in a message.
 const MAX_SHOWN: usize = 120;
 
@@ -177,6 +179,9 @@ impl<'a> Document<'a> {
     /// What a reference leads to.
     pub(super) fn lookup(&self, reference: &str) -> Result<&'a Value, Refusal> {
         self.step();
+        if reference.len() > MAX_REFERENCE {
+            return Err(Refusal::TooLarge("reference"));
+        }
         let shown = || reference.chars().take(MAX_SHOWN).collect::<String>();
         let Some(pointer) = reference.strip_prefix('#') else {
             return Err(Refusal::Outside(shown()));
@@ -251,16 +256,11 @@ fn percent_decoded(text: &str) -> Cow<'_, str> {
             .flatten()
             .and_then(|digits| std::str::from_utf8(digits).ok())
             .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        match decoded {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = after.get(2..).unwrap_or_default();
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
+        bytes.push(decoded.unwrap_or(*first));
+        rest = match decoded {
+            Some(_) => after.get(2..).unwrap_or_default(),
+            None => after,
+        };
     }
     Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())
 }

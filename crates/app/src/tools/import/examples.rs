@@ -1,9 +1,13 @@
 //! Arguments and answers to show where the document gives none: the plainest value that a schema lets through.
 
+use std::cell::Cell;
+
 use serde_json::{Map, Value, json};
 
 /// Deepest nesting of an example.
 const MAX_DEPTH: usize = 5;
+/// Most values of an example.
+const MAX_VALUES: usize = 1000;
 /// Most members of an object in an example.
 const MAX_MEMBERS: usize = 40;
 
@@ -16,12 +20,33 @@ pub(super) enum Members {
     All,
 }
 
-/// A value that fits `schema` as far as can be told from its keywords; definitions are those of `root`.
-pub(super) fn plainest(root: &Value, schema: &Value, members: Members) -> Value {
-    at(root, schema, members, 0)
+/// One example that is being made.
+struct Maker<'a> {
+    root: &'a Value,
+    members: Members,
+    left: Cell<usize>,
 }
 
-fn at(root: &Value, schema: &Value, members: Members, depth: usize) -> Value {
+impl Maker<'_> {
+    /// Counts a value; `false` when there are enough.
+    fn goes_on(&self) -> bool {
+        let left = self.left.get();
+        self.left.set(left.saturating_sub(1));
+        left > 0
+    }
+}
+
+/// A value that fits `schema` as far as can be told from its keywords; definitions are those of `root`.
+pub(super) fn plainest(root: &Value, schema: &Value, members: Members) -> Value {
+    let maker = Maker {
+        root,
+        members,
+        left: Cell::new(MAX_VALUES),
+    };
+    at(&maker, schema, 0)
+}
+
+fn at(maker: &Maker<'_>, schema: &Value, depth: usize) -> Value {
     let given = |keyword: &str| schema.get(keyword);
     if let Some(first) = given("examples")
         .and_then(Value::as_array)
@@ -38,18 +63,18 @@ fn at(root: &Value, schema: &Value, members: Members, depth: usize) -> Value {
     {
         return first.clone();
     }
-    if depth > MAX_DEPTH {
+    if depth > MAX_DEPTH || !maker.goes_on() {
         return Value::Null;
     }
     let deeper = depth.saturating_add(1);
     if let Some(reference) = given("$ref").and_then(Value::as_str) {
         let target = reference
             .strip_prefix('#')
-            .and_then(|pointer| root.pointer(pointer));
-        return target.map_or(Value::Null, |target| at(root, target, members, deeper));
+            .and_then(|pointer| maker.root.pointer(pointer));
+        return target.map_or(Value::Null, |target| at(maker, target, deeper));
     }
     if let Some(parts) = given("allOf").and_then(Value::as_array) {
-        return merged(root, schema, parts, members, deeper);
+        return merged(maker, schema, parts, deeper);
     }
     for keyword in ["oneOf", "anyOf"] {
         if let Some(first) = given(keyword)
@@ -57,7 +82,7 @@ fn at(root: &Value, schema: &Value, members: Members, depth: usize) -> Value {
             .and_then(|all| all.first())
             && given("properties").is_none()
         {
-            return at(root, first, members, deeper);
+            return at(maker, first, deeper);
         }
     }
     let kind = match given("type") {
@@ -67,10 +92,10 @@ fn at(root: &Value, schema: &Value, members: Members, depth: usize) -> Value {
         None => None,
     };
     match kind {
-        Some("object") => Value::Object(object(root, schema, members, deeper)),
+        Some("object") => Value::Object(object(maker, schema, deeper)),
         Some("array") => {
             let item = given("items").filter(|items| items.is_object());
-            json!([item.map_or(Value::Null, |item| at(root, item, members, deeper))])
+            json!([item.map_or(Value::Null, |item| at(maker, item, deeper))])
         }
         Some("integer" | "number") => number(schema),
         Some("boolean") => json!(true),
@@ -79,10 +104,10 @@ fn at(root: &Value, schema: &Value, members: Members, depth: usize) -> Value {
     }
 }
 
-fn merged(root: &Value, schema: &Value, parts: &[Value], members: Members, depth: usize) -> Value {
-    let mut all = object(root, schema, members, depth);
+fn merged(maker: &Maker<'_>, schema: &Value, parts: &[Value], depth: usize) -> Value {
+    let mut all = object(maker, schema, depth);
     for part in parts.iter().take(MAX_MEMBERS) {
-        match at(root, part, members, depth) {
+        match at(maker, part, depth) {
             Value::Object(more) => all.extend(more),
             other if all.is_empty() => return other,
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {}
@@ -91,17 +116,17 @@ fn merged(root: &Value, schema: &Value, parts: &[Value], members: Members, depth
     Value::Object(all)
 }
 
-fn object(root: &Value, schema: &Value, members: Members, depth: usize) -> Map<String, Value> {
+fn object(maker: &Maker<'_>, schema: &Value, depth: usize) -> Map<String, Value> {
     let properties = schema.get("properties").and_then(Value::as_object);
     let required = schema.get("required").and_then(Value::as_array);
     let wanted = |name: &str| {
-        members == Members::All
+        maker.members == Members::All
             || required.is_some_and(|required| required.iter().any(|wanted| wanted == name))
     };
     let mut object = Map::new();
     for (name, property) in properties.into_iter().flatten() {
         if wanted(name) && object.len() < MAX_MEMBERS {
-            object.insert(name.clone(), at(root, property, members, depth));
+            object.insert(name.clone(), at(maker, property, depth));
         }
     }
     object

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
+use turnpike_upstream::tool::percent_encode;
 use turnpike_upstream::{ArgsIn, HttpEndpoint, ToolMethod};
 
 use super::ImportOptions;
@@ -150,8 +151,11 @@ fn check_servers(document: &Document<'_>, found: &Found<'_>) -> Result<(), Refus
     let elsewhere = own(found.operation)
         .or_else(|| own(found.item))
         .unwrap_or_default();
+    if elsewhere.is_empty() {
+        return Ok(());
+    }
     let usual = document.servers();
-    if !elsewhere.is_empty() && !usual.is_empty() && !elsewhere.iter().any(|url| usual.contains(url)) {
+    if !usual.is_empty() && !elsewhere.iter().any(|url| usual.contains(url)) {
         return Err(Refusal::Kind(format!(
             "it is at {:?}, unlike the rest",
             elsewhere.join(", ")
@@ -181,10 +185,7 @@ fn path(path: &str) -> Result<String, Refusal> {
                 template.push(letter);
             }
             _ => {
-                let mut bytes = [0; 4];
-                for byte in letter.encode_utf8(&mut bytes).bytes() {
-                    template.push_str(&format!("%{byte:02X}"));
-                }
+                percent_encode(&mut template, letter.encode_utf8(&mut [0; 4]));
             }
         }
     }

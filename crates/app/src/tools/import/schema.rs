@@ -20,6 +20,11 @@ const MAX_OUTPUT: usize = 16 * 1024;
 /// Longest example inside a schema, as JSON.
 const MAX_EXAMPLE: usize = 1024;
 
+/// Longest list of values that a schema lets through, as JSON; a longer one is left to the provider.
+const MAX_ENUM: usize = 64 * 1024;
+/// Most branches of a schema, and most names that it requires.
+const MAX_LIST: usize = 1000;
+
 /// Which way values go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
@@ -148,13 +153,13 @@ impl<'a> Schemas<'a> {
                 value.as_str().map(|text| cut(text, 500).into())
             }
             "description" => value.as_str().map(|text| cut(text, self.longest_text()).into()),
-            "default" | "const" => (size(value) <= MAX_EXAMPLE).then(|| value.clone()),
+            "default" | "const" => is_within(value, MAX_EXAMPLE).then(|| value.clone()),
             "enum" => value
                 .as_array()
-                .filter(|values| !values.is_empty())
+                .filter(|values| !values.is_empty() && is_within(value, MAX_ENUM))
                 .map(|_| value.clone()),
-            "example" => (size(value) <= MAX_EXAMPLE).then(|| json!([value])),
-            "examples" => (value.is_array() && size(value) <= MAX_EXAMPLE).then(|| value.clone()),
+            "example" => is_within(value, MAX_EXAMPLE).then(|| json!([value])),
+            "examples" => (value.is_array() && is_within(value, MAX_EXAMPLE)).then(|| value.clone()),
             "minimum" | "maximum" => value.is_number().then(|| value.clone()),
             "exclusiveMinimum" | "exclusiveMaximum" => {
                 (value.is_number() || value.is_boolean()).then(|| value.clone())
@@ -174,7 +179,9 @@ impl<'a> Schemas<'a> {
             "patternProperties" | "dependentSchemas" => Some(self.map(value, &BTreeSet::new(), deeper)?),
             "items" if value.is_array() => {
                 let items = self.list(value, deeper)?;
-                items.map(|items| drop(out.insert("prefixItems".to_owned(), items)));
+                if let Some(items) = items {
+                    out.insert("prefixItems".to_owned(), items);
+                }
                 None
             }
             "prefixItems" | "allOf" | "anyOf" => self.list(value, deeper)?,
@@ -227,6 +234,9 @@ impl<'a> Schemas<'a> {
     fn list(&mut self, value: &'a Value, depth: usize) -> Result<Option<Value>, Refusal> {
         let items = value.as_array().filter(|items| !items.is_empty());
         let Some(items) = items else { return Ok(None) };
+        if items.len() > MAX_LIST {
+            return Err(Refusal::TooLarge("schema"));
+        }
         let converted: Result<Vec<Value>, Refusal> = items.iter().map(|item| self.at(item, depth)).collect();
         converted.map(|items| Some(Value::Array(items)))
     }
@@ -277,6 +287,7 @@ impl<'a> Schemas<'a> {
         let mut values: Vec<Value> = mapping
             .into_iter()
             .flatten()
+            .take(MAX_LIST)
             .filter(|(_, target)| leads_here(target))
             .map(|(value, _)| Value::String(value.clone()))
             .collect();
@@ -297,6 +308,25 @@ impl<'a> Schemas<'a> {
         branch.insert("required".to_owned(), json!([property]));
         Value::Object(branch)
     }
+}
+
+/// Whether a value as JSON has at most so many bytes; what is longer is not written out for that.
+pub(super) fn is_within(value: &Value, most: usize) -> bool {
+    struct Room(usize);
+    impl std::io::Write for Room {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 = self
+                .0
+                .checked_sub(bytes.len())
+                .ok_or(std::io::ErrorKind::OutOfMemory)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    serde_json::to_writer(Room(most), value).is_ok()
 }
 
 /// How long a value is as JSON.
@@ -326,7 +356,7 @@ fn types(value: &Value) -> Option<Value> {
 
 fn required(value: &Value, dropped: &BTreeSet<String>) -> Option<Value> {
     let mut names: Vec<Value> = Vec::new();
-    for name in value.as_array()? {
+    for name in value.as_array()?.iter().take(MAX_LIST) {
         let text = name.as_str()?;
         if !dropped.contains(text) && !names.contains(name) {
             names.push(name.clone());

@@ -23,7 +23,7 @@ pub(super) fn text_of(value: &Value, max: usize) -> String {
 /// Without control characters but line ends, and at most `max` characters.
 pub(super) fn cut(text: &str, max: usize) -> String {
     let mut kept = String::new();
-    let shown = text
+    let shown = beginning(text, max.saturating_mul(4).saturating_add(64))
         .trim()
         .chars()
         .filter(|letter| !letter.is_control() || matches!(letter, '\n' | '\t'));
@@ -37,10 +37,19 @@ pub(super) fn cut(text: &str, max: usize) -> String {
     kept
 }
 
-/// In one line, without tags of HTML and marks of Markdown links.
+/// The first bytes of a text, so that nothing is read again and again that is far too long.
+fn beginning(text: &str, bytes: usize) -> &str {
+    let mut end = bytes.min(text.len());
+    while !text.is_char_boundary(end) {
+        end = end.saturating_sub(1);
+    }
+    text.get(..end).unwrap_or_default()
+}
+
+/// In one line, without tags of HTML.
 pub(super) fn plain(text: &str) -> String {
-    let mut kept = String::with_capacity(text.len().min(4096));
-    let mut rest = text;
+    let mut rest = beginning(text, 4096);
+    let mut kept = String::with_capacity(rest.len());
     while let Some(at) = rest.find('<') {
         let (before, tag) = rest.split_at(at);
         kept.push_str(before);
@@ -65,7 +74,7 @@ pub(super) fn plain(text: &str) -> String {
 
 /// The first sentence of a text.
 pub(super) fn first_sentence(text: &str) -> String {
-    let line = plain(text.split("\n\n").next().unwrap_or_default());
+    let line = plain(beginning(text, 4096).split("\n\n").next().unwrap_or_default());
     let end = line.find(". ").map_or(line.len(), |at| at.saturating_add(1));
     cut(line.get(..end).unwrap_or(&line), MAX_SUMMARY)
 }
