@@ -3,20 +3,15 @@
 Prints what came of it as JSON. Whatever goes otherwise than it should ends with an exception.
 """
 
-import base64
-import hashlib
-import hmac
 import json
 import os
-import re
-import struct
-import time
 import urllib.parse
 
 import httpx
 from authlib.common.security import generate_token
 from authlib.integrations.httpx_client import OAuth2Client, OAuthError
 from member import CALLBACK, URL, Member
+
 
 def refused(what):
     try:

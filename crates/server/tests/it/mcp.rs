@@ -37,12 +37,19 @@ impl Site {
     /// What a tool answers: whether it failed, and what.
     async fn tool(&self, secret: &str, name: &str, arguments: Value) -> (bool, Value) {
         let answer = self
-            .mcp(secret, "tools/call", json!({ "name": name, "arguments": arguments }))
+            .mcp(
+                secret,
+                "tools/call",
+                json!({ "name": name, "arguments": arguments }),
+            )
             .await;
         let result = &answer["result"];
         assert!(result.is_object(), "{answer}");
         let shown: Value = serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
-        assert_eq!(shown, result["structuredContent"], "text and structure say the same");
+        assert_eq!(
+            shown, result["structuredContent"],
+            "text and structure say the same"
+        );
         (result["isError"] == true, shown)
     }
 }
@@ -65,7 +72,14 @@ async fn an_agent_finds_learns_asks_the_price_and_pays_once(store: Store) {
     let names: Vec<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
     assert_eq!(
         names,
-        ["search", "describe", "estimate", "execute", "get_result", "get_balance"]
+        [
+            "search",
+            "describe",
+            "estimate",
+            "execute",
+            "get_result",
+            "get_balance"
+        ]
     );
     for tool in tools {
         let spends = tool["name"] == "execute";
@@ -73,13 +87,26 @@ async fn an_agent_finds_learns_asks_the_price_and_pays_once(store: Store) {
         assert_eq!(tool["inputSchema"]["type"], "object");
     }
 
-    let (_, found) = site.tool(&secret, "search", json!({ "query": "fetch something" })).await;
-    let slugs: Vec<&Value> = found["results"].as_array().unwrap().iter().map(|tool| &tool["slug"]).collect();
+    let (_, found) = site
+        .tool(&secret, "search", json!({ "query": "fetch something" }))
+        .await;
+    let slugs: Vec<&Value> = found["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| &tool["slug"])
+        .collect();
     assert!(slugs.contains(&&json!("tools/fetch")), "{found}");
-    let (_, described) = site.tool(&secret, "describe", json!({ "slug": "tools/fetch" })).await;
+    let (_, described) = site
+        .tool(&secret, "describe", json!({ "slug": "tools/fetch" }))
+        .await;
     let price = described["tool"]["priceUsd"].clone();
     let (_, estimate) = site
-        .tool(&secret, "estimate", json!({ "slug": "tools/fetch", "args": { "id": "a" } }))
+        .tool(
+            &secret,
+            "estimate",
+            json!({ "slug": "tools/fetch", "args": { "id": "a" } }),
+        )
         .await;
     assert_eq!(estimate["estimate"]["priceUsd"], price);
 
@@ -91,9 +118,16 @@ async fn an_agent_finds_learns_asks_the_price_and_pays_once(store: Store) {
     let calls = site.upstream.seen().len();
     let (failed, again) = site.tool(&secret, "execute", call).await;
     assert!(!failed, "{again}");
-    assert_eq!((&again["replayed"], &again["data"]), (&json!(true), &done["data"]));
+    assert_eq!(
+        (&again["replayed"], &again["data"]),
+        (&json!(true), &done["data"])
+    );
     assert_eq!(again["billing"]["callId"], done["billing"]["callId"]);
-    assert_eq!(site.upstream.seen().len(), calls, "the provider was not asked again");
+    assert_eq!(
+        site.upstream.seen().len(),
+        calls,
+        "the provider was not asked again"
+    );
 
     let call = &done["billing"]["callId"];
     let (failed, result) = site.tool(&secret, "get_result", json!({ "callId": call })).await;
@@ -135,13 +169,25 @@ async fn a_repeat_is_charged_once_whichever_way_it_comes(store: Store) {
         let answer = reply.expect(200).json();
         let result = &answer["result"]["structuredContent"];
         let code = &result["code"];
-        assert!(result["success"] == true || code == "IDEMPOTENCY_IN_PROGRESS", "{answer}");
+        assert!(
+            result["success"] == true || code == "IDEMPOTENCY_IN_PROGRESS",
+            "{answer}"
+        );
     }
-    let by_rest = site.post(TOOL, &json!({ "id": "a" })).once("one-intent").send().await.expect(200);
+    let by_rest = site
+        .post(TOOL, &json!({ "id": "a" }))
+        .once("one-intent")
+        .send()
+        .await
+        .expect(200);
     assert_eq!(by_rest.header("idempotent-replayed"), Some("true"));
     assert_eq!(site.upstream.seen().len(), before + 1);
     let (failed, refused) = site
-        .tool(&site.key, "execute", json!({ "slug": "tools/fetch", "args": { "id": "b" }, "idempotencyKey": "one-intent" }))
+        .tool(
+            &site.key,
+            "execute",
+            json!({ "slug": "tools/fetch", "args": { "id": "b" }, "idempotencyKey": "one-intent" }),
+        )
         .await;
     assert!(failed);
     assert_eq!(refused["code"], "IDEMPOTENCY_KEY_CONFLICT");
@@ -150,19 +196,57 @@ async fn a_repeat_is_charged_once_whichever_way_it_comes(store: Store) {
 
 async fn what_is_asked_badly_is_said(store: Store) {
     let site = Site::new(store).await;
-    let unknown = site.mcp(&site.key, "tools/call", json!({ "name": "destroy", "arguments": {} })).await;
+    let unknown = site
+        .mcp(
+            &site.key,
+            "tools/call",
+            json!({ "name": "destroy", "arguments": {} }),
+        )
+        .await;
     assert_eq!(unknown["error"]["code"], -32602, "{unknown}");
     for (name, arguments, code) in [
-        ("execute", json!({ "slug": "tools/fetch", "args": {} }), "VALIDATION_ERROR"),
-        ("execute", json!({ "slug": "tools/fetch", "args": [], "idempotencyKey": "k" }), "VALIDATION_ERROR"),
-        ("execute", json!({ "slug": "tools/fetch", "args": {}, "idempotencyKey": "" }), "IDEMPOTENCY_KEY_INVALID"),
-        ("execute", json!({ "slug": "tools", "args": {}, "idempotencyKey": "k" }), "ENDPOINT_NOT_FOUND"),
-        ("execute", json!({ "slug": "../fetch", "args": {}, "idempotencyKey": "k" }), "ENDPOINT_NOT_FOUND"),
-        ("describe", json!({ "slug": "tools/nothing" }), "ENDPOINT_NOT_FOUND"),
-        ("describe", json!({ "slug": "tools/fetch", "more": 1 }), "UNKNOWN_FIELD"),
+        (
+            "execute",
+            json!({ "slug": "tools/fetch", "args": {} }),
+            "VALIDATION_ERROR",
+        ),
+        (
+            "execute",
+            json!({ "slug": "tools/fetch", "args": [], "idempotencyKey": "k" }),
+            "VALIDATION_ERROR",
+        ),
+        (
+            "execute",
+            json!({ "slug": "tools/fetch", "args": {}, "idempotencyKey": "" }),
+            "IDEMPOTENCY_KEY_INVALID",
+        ),
+        (
+            "execute",
+            json!({ "slug": "tools", "args": {}, "idempotencyKey": "k" }),
+            "ENDPOINT_NOT_FOUND",
+        ),
+        (
+            "execute",
+            json!({ "slug": "../fetch", "args": {}, "idempotencyKey": "k" }),
+            "ENDPOINT_NOT_FOUND",
+        ),
+        (
+            "describe",
+            json!({ "slug": "tools/nothing" }),
+            "ENDPOINT_NOT_FOUND",
+        ),
+        (
+            "describe",
+            json!({ "slug": "tools/fetch", "more": 1 }),
+            "UNKNOWN_FIELD",
+        ),
         ("search", json!({}), "VALIDATION_ERROR"),
         ("get_result", json!({ "callId": "x" }), "NOT_FOUND"),
-        ("get_result", json!({ "callId": uuid::Uuid::now_v7(), "limit": 0 }), "VALIDATION_ERROR"),
+        (
+            "get_result",
+            json!({ "callId": uuid::Uuid::now_v7(), "limit": 0 }),
+            "VALIDATION_ERROR",
+        ),
     ] {
         let (failed, refused) = site.tool(&site.key, name, arguments.clone()).await;
         assert!(failed, "{name} {arguments}: {refused}");
@@ -170,12 +254,7 @@ async fn what_is_asked_badly_is_said(store: Store) {
     }
     for raw in ["", "{", "[]", "null", "{\"jsonrpc\":\"2.0\"}"] {
         let post = site.client.request(Method::POST, MCP).bearer(&site.key);
-        let reply: Reply = post
-            .header("accept", "application/json, text/event-stream")
-            .header("content-type", "application/json")
-            .body(raw)
-            .send()
-            .await;
+        let reply: Reply = post.raw_json(raw).send().await;
         assert!((400..500).contains(&reply.status), "{raw}: {}", reply.status);
     }
     site.audit();
@@ -183,19 +262,48 @@ async fn what_is_asked_badly_is_said(store: Store) {
 
 async fn nobody_without_a_credential_or_from_a_foreign_page_is_served(store: Store) {
     let site = Site::new(store).await;
-    let nobody = site.client.request(Method::POST, MCP).json(&json!({})).send().await.expect(401);
+    let nobody = site
+        .client
+        .request(Method::POST, MCP)
+        .json(&json!({}))
+        .send()
+        .await
+        .expect(401);
     let challenge = nobody.header("www-authenticate").unwrap();
     assert!(
-        challenge.contains("resource_metadata=\"") && challenge.contains("/.well-known/oauth-protected-resource"),
+        challenge.contains("resource_metadata=\"")
+            && challenge.contains("/.well-known/oauth-protected-resource"),
         "{challenge}"
     );
-    let wrong = site.rpc("svc_ac_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "tools/list", &json!({}));
+    let wrong = site.rpc(
+        "svc_ac_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+        "tools/list",
+        &json!({}),
+    );
     let challenge = wrong.send().await.expect(401);
-    assert!(challenge.header("www-authenticate").unwrap().contains("invalid_token"));
-    let foreign = site.rpc(&site.key, "tools/list", &json!({})).header("origin", "https://evil.example");
+    assert!(
+        challenge
+            .header("www-authenticate")
+            .unwrap()
+            .contains("invalid_token")
+    );
+    let foreign = site
+        .rpc(&site.key, "tools/list", &json!({}))
+        .header("origin", "https://evil.example");
     foreign.send().await.expect(403);
-    site.client.request(Method::GET, MCP).bearer(&site.key).send().await.expect(405);
-    let published = site.client.request(Method::POST, MCP).json(&json!({})).bearer("svc_pk_nothing").send().await;
+    site.client
+        .request(Method::GET, MCP)
+        .bearer(&site.key)
+        .send()
+        .await
+        .expect(405);
+    let published = site
+        .client
+        .request(Method::POST, MCP)
+        .json(&json!({}))
+        .bearer("svc_pk_nothing")
+        .send()
+        .await;
     assert_eq!(published.status, 401);
 }
 
@@ -203,7 +311,8 @@ async fn a_long_result_is_read_in_parts(store: Store) {
     let site = Setup::new(store).start().await;
     let long = json!({ "text": "ä".repeat(60_000) });
     let body = long.to_string();
-    site.upstream.script(move |_seen| vec![crate::harness::upstream::answer(200, &[], body.as_bytes())]);
+    site.upstream
+        .script(move |_seen| vec![crate::harness::upstream::answer(200, &[], body.as_bytes())]);
     let (failed, done) = site.tool(&site.key, "execute", fetch("long")).await;
     assert!(!failed, "{done}");
     assert_eq!(done["data"], Value::Null, "too long to be shown at once");
@@ -228,17 +337,37 @@ async fn a_long_result_is_read_in_parts(store: Store) {
 }
 
 async fn the_documentation_names_what_is_there(store: Store) {
-    let site = Setup::new(store).set("server.public_url", "http://127.0.0.1:8402").start().await;
-    let docs = site.client.request(Method::GET, MCP_DOCS).send().await.expect(200).json();
+    let site = Setup::new(store)
+        .set("server.public_url", "http://127.0.0.1:8402")
+        .start()
+        .await;
+    let docs = site
+        .client
+        .request(Method::GET, MCP_DOCS)
+        .send()
+        .await
+        .expect(200)
+        .json();
     assert_eq!(docs["mcp"]["url"], "http://127.0.0.1:8402/api/credits/mcp");
     assert_eq!(docs["mcp"]["transport"], "streamable_http");
-    assert!(docs["mcp"]["protocolVersions"].as_array().unwrap().contains(&json!("2025-06-18")));
+    assert!(
+        docs["mcp"]["protocolVersions"]
+            .as_array()
+            .unwrap()
+            .contains(&json!("2025-06-18"))
+    );
     assert_eq!(docs["oauth"]["pkce"], "S256");
     for name in ["claude_code", "codex", "cursor", "vscode", "generic"] {
         assert!(!docs["clients"][name].is_null(), "{name}");
     }
     assert_eq!(docs["tools"].as_array().unwrap().len(), 6);
-    let words = site.client.request(Method::GET, "/llms.txt").send().await.expect(200).text();
+    let words = site
+        .client
+        .request(Method::GET, "/llms.txt")
+        .send()
+        .await
+        .expect(200)
+        .text();
     for part in ["/api/credits/mcp", "/api/credits/tools/search", "Idempotency-Key"] {
         assert!(words.contains(part), "{part}");
     }

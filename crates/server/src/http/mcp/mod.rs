@@ -14,18 +14,27 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::IntoResponse as _;
-use http::Uri;
+use http::{HeaderValue, Uri, header};
+use http_body_util::Full;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use turnpike_app::tools::ToolCaller;
+use turnpike_core::errors::ErrorCode;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use self::handler::AgentTools;
-use super::App;
 use super::access::caller;
+use super::body::read_json_body;
 use super::caller::paying;
-use super::routes::{Answered, AppState};
+use super::openapi::Errors;
+use super::problem::ApiError;
+use super::routes::{Answered, AppState, body_limits};
+use super::{App, header_params};
+
+/// What a client must take by the protocol, which its library asks for.
+const ACCEPTED: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// The documented routes of this module.
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
@@ -34,23 +43,49 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 
 /// The tools for agents, by the Model Context Protocol.
 ///
-/// JSON-RPC over streamable HTTP; see `GET /api/credits/mcp/docs`. There are no sessions and no server-sent requests.
+/// JSON-RPC over streamable HTTP; see `GET /api/credits/mcp/docs`. There are no sessions and no server-sent requests, so
+/// each answer is one JSON document.
 #[utoipa::path(
     post, path = "/api/credits/mcp", tag = "Agents",
-    request_body(content = serde_json::Value, description = "A JSON-RPC 2.0 message"),
+    params(header_params::OnBehalfOf),
+    request_body(
+        content = BTreeMap<String, Value>, description = "A JSON-RPC 2.0 message",
+        example = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {} })),
     responses(
-        (status = 200, description = "A JSON-RPC 2.0 response", content(
-            (serde_json::Value = "application/json"), (String = "text/event-stream"))),
+        Errors,
+        (status = 200, description = "A JSON-RPC 2.0 response", body = BTreeMap<String, Value>),
         (status = 202, description = "A notification was taken"),
-        super::openapi::Errors)
+        (status = 400, description = "A JSON-RPC 2.0 error, or the error of every route", body = BTreeMap<String, Value>),
+        (status = 404, description = "A JSON-RPC 2.0 error: there is no such method", body = BTreeMap<String, Value>))
 )]
 async fn mcp(State(app): AppState, request: Request) -> Answered {
     let (mut parts, body) = request.into_parts();
     let actor = caller(&parts)?;
     let payer = paying(&app, &parts.headers, &actor)?;
+    let raw = read_json_body(&parts.headers, body, body_limits(&app), false).await?;
     parts.extensions.insert(ToolCaller { actor, payer });
-    let answered = service(&app).handle(Request::from_parts(parts, body)).await;
-    Ok(answered.map(Body::new).into_response())
+    // One JSON document is within what every client of the protocol takes, whatever it says.
+    parts.headers.insert(header::ACCEPT, ACCEPTED);
+    parts.headers.insert(header::CONTENT_TYPE, JSON);
+    let request = http::Request::from_parts(parts, Full::new(raw));
+    let answered = service(&app).handle(request).await;
+    let status = answered.status();
+    let is_json = answered
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    if status.is_success() || is_json {
+        return Ok(answered.map(Body::new).into_response());
+    }
+    let (code, message) = match status.as_u16() {
+        403 => (
+            ErrorCode::CredentialKindNotAllowed,
+            "pages of this origin may not ask, or the service has another name",
+        ),
+        400..500 => (ErrorCode::ValidationError, "this is no message of the protocol"),
+        _ => (ErrorCode::Internal, "the message could not be answered"),
+    };
+    Err(ApiError::new(code, message))
 }
 
 fn service(app: &Arc<App>) -> StreamableHttpService<AgentTools, NeverSessionManager> {
