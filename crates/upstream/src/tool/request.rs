@@ -180,10 +180,15 @@ impl HttpEndpoint {
                 };
                 path.push_str(before);
                 let arg = self.path_arg(name);
-                let text = args.get(arg).and_then(path_text);
-                let text = text.ok_or_else(|| fault(arg, "a path argument is missing"))?;
-                check_path_text(arg, &text)?;
-                percent_encode(&mut path, &text);
+                let texts = args.get(arg).and_then(texts);
+                let texts = texts.ok_or_else(|| fault(arg, "a path argument is missing"))?;
+                for (index, text) in texts.iter().enumerate() {
+                    check_path_text(arg, text)?;
+                    if index > 0 {
+                        path.push(',');
+                    }
+                    percent_encode(&mut path, text);
+                }
                 used.push(arg);
                 last = Some(arg);
                 rest = after;
@@ -207,19 +212,16 @@ impl HttpEndpoint {
     }
 }
 
-/// What a path takes of a value: a scalar, or the scalars of a list.
-fn path_text(value: &Value) -> Option<Cow<'_, str>> {
+/// What a path or a header takes of a value: a scalar, or the scalars of a list.
+fn texts(value: &Value) -> Option<Vec<Cow<'_, str>>> {
     match value {
-        Value::Array(items) if !items.is_empty() => {
-            let texts: Option<Vec<_>> = items.iter().map(scalar).collect();
-            Some(Cow::Owned(texts?.join(",")))
-        }
+        Value::Array(items) if !items.is_empty() => items.iter().map(scalar).collect(),
         Value::Null
         | Value::Bool(_)
         | Value::Number(_)
         | Value::String(_)
         | Value::Array(_)
-        | Value::Object(_) => scalar(value),
+        | Value::Object(_) => scalar(value).map(|text| vec![text]),
     }
 }
 
@@ -247,7 +249,7 @@ struct Parts {
 impl Parts {
     fn header(&mut self, arg: &str, name: &str, value: &Value) -> Result<(), ArgFault> {
         let unusable = || fault(arg, "cannot stand in a header");
-        let text = path_text(value).ok_or_else(unusable)?;
+        let text = texts(value).ok_or_else(unusable)?.join(",");
         if text.len() > MAX_HEADER || !text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
             return Err(unusable());
         }
@@ -259,7 +261,7 @@ impl Parts {
 
     fn cookie(&mut self, arg: &str, name: &str, value: &Value) -> Result<(), ArgFault> {
         let unusable = || fault(arg, "cannot stand in a cookie");
-        let text = path_text(value).ok_or_else(unusable)?;
+        let text = texts(value).ok_or_else(unusable)?.join(",");
         if text.len() > MAX_HEADER {
             return Err(unusable());
         }
