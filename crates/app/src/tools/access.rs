@@ -55,7 +55,7 @@ impl<'a> ToolAccess<'a> {
             None => None,
         };
         Ok(Self {
-            callable: Callable::new(&tenant.settings, key),
+            callable: Callable::of(actor),
             policy,
             token: token.and_then(|token| token.tools),
         })

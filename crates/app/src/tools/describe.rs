@@ -123,7 +123,12 @@ fn bound(caller: &ToolCaller, tool: &ToolEntry, explain: &Explain) -> Option<Mic
 /// The explanation as the caller may see it.
 fn pricing(caller: &ToolCaller, explain: &Explain) -> Value {
     let mut shown = json!(explain);
-    if let (ActorCredential::EndUser(_), Some(members)) = (&caller.actor.credential, shown.as_object_mut()) {
+    let is_end_users = match &caller.actor.credential {
+        ActorCredential::EndUser(_) => true,
+        ActorCredential::Agent(_) => caller.payer != Payer::Pool,
+        ActorCredential::Key(_) | ActorCredential::Member { .. } => false,
+    };
+    if let (true, Some(members)) = (is_end_users, shown.as_object_mut()) {
         members.retain(|name, _| !OF_THE_WORKSPACE.contains(&name.as_str()));
     }
     shown
