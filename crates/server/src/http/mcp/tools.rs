@@ -164,33 +164,52 @@ impl AgentTool {
     }
 }
 
+/// What an agent can do about errors.
+const HINTS: [(&[ErrorCode], &str); 9] = [
+    (
+        &[
+            ErrorCode::ValidationError,
+            ErrorCode::UnknownField,
+            ErrorCode::InvalidJson,
+        ],
+        "Call `describe` for the slug, correct the arguments that `details` names, and send it again.",
+    ),
+    (
+        &[ErrorCode::EndpointNotFound],
+        "Call `search` with the task in words and use a slug that it shows.",
+    ),
+    (
+        &[ErrorCode::EndpointDisabled, ErrorCode::PolicyDenied],
+        "This tool is not enabled for you: search for another one, or ask a person to enable it.",
+    ),
+    (
+        &[ErrorCode::InsufficientCredits],
+        "Tell the person that credits have to be added; nothing was charged.",
+    ),
+    (
+        &[ErrorCode::ApprovalRequired],
+        "Show the approvalUrl to a person, and send the same call with the same key once it is approved.",
+    ),
+    (
+        &[ErrorCode::IdempotencyKeyConflict],
+        "The key was used for other arguments: choose a new one for a new intent.",
+    ),
+    (
+        &[ErrorCode::IdempotencyInProgress, ErrorCode::RateLimited],
+        "Wait for `retryAfterSeconds`, then send the same call with the same key again.",
+    ),
+    (
+        &[ErrorCode::QuoteReapprovalRequired],
+        "The quote does not hold any more: call `estimate` again and decide anew.",
+    ),
+    (
+        &[ErrorCode::UpstreamError, ErrorCode::UpstreamTimeout],
+        "The provider failed and nothing was charged: try another tool, or later with a new key.",
+    ),
+];
+
 /// What an agent can do about an error.
-pub(super) const fn hint(code: ErrorCode) -> Option<&'static str> {
-    Some(match code {
-        ErrorCode::ValidationError | ErrorCode::UnknownField | ErrorCode::InvalidJson => {
-            "Call `describe` for the slug, correct the arguments that `details` names, and send it again."
-        }
-        ErrorCode::EndpointNotFound => "Call `search` with the task in words and use a slug that it shows.",
-        ErrorCode::EndpointDisabled | ErrorCode::PolicyDenied => {
-            "This tool is not enabled for you: search for another one, or ask a person to enable it."
-        }
-        ErrorCode::InsufficientCredits => {
-            "Tell the person that credits have to be added; nothing was charged."
-        }
-        ErrorCode::ApprovalRequired => {
-            "Show the approvalUrl to a person, and send the same call with the same key once it is approved."
-        }
-        ErrorCode::IdempotencyKeyConflict => {
-            "The key was used for other arguments: choose a new one for a new intent."
-        }
-        ErrorCode::IdempotencyInProgress => {
-            "The first attempt still runs: send the same call again in a second."
-        }
-        ErrorCode::QuoteReapprovalRequired => "The price has moved: call `estimate` again and decide anew.",
-        ErrorCode::RateLimited => "Wait for `retryAfterSeconds`, then send the same call again.",
-        ErrorCode::UpstreamError | ErrorCode::UpstreamTimeout => {
-            "The provider failed and nothing was charged: try another tool, or a new key later."
-        }
-        _ => return None,
-    })
+pub(super) fn hint(code: ErrorCode) -> Option<&'static str> {
+    let found = HINTS.iter().find(|(codes, _)| codes.contains(&code));
+    found.map(|(_, hint)| *hint)
 }
