@@ -32,7 +32,15 @@ impl State {
 #[async_trait]
 impl Agents for MemoryStore {
     async fn insert_agent(&self, agent: &AgentConnection) -> Result<(), StoreError> {
-        self.state().agents.connections.push(agent.clone());
+        let mut state = self.state();
+        let hash = |agent: &AgentConnection| agent.secret.as_ref().map(|(hash, _)| *hash);
+        let same = |known: &AgentConnection| {
+            known.id == agent.id || (hash(known).is_some() && hash(known) == hash(agent))
+        };
+        if state.agents.connections.iter().any(same) {
+            return Err(StoreError::AlreadyExists);
+        }
+        state.agents.connections.push(agent.clone());
         Ok(())
     }
 
