@@ -405,6 +405,7 @@ fn an_end_user_has_a_bounded_number_open_and_none_after_it_left() {
     bench.spend_all("alice");
     let retired = |canceled| Outcome::Retired {
         already: canceled == 0,
+        revoked_agents: 0,
         revoked_tokens: 0,
         canceled_approvals: canceled,
         policy_reset: canceled > 0,
