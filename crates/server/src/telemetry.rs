@@ -6,7 +6,9 @@ use crate::config::{LogFormat, TelemetryConfig};
 
 /// Starts logging; a second start is ignored.
 pub(crate) fn start(config: &TelemetryConfig) {
-    let filter = EnvFilter::try_new(&config.level).unwrap_or_else(|_invalid| EnvFilter::new("info"));
+    // Its library tells of every message; a level of the operator's own goes before this one.
+    let level = format!("rmcp=warn,{}", config.level);
+    let filter = EnvFilter::try_new(level).unwrap_or_else(|_invalid| EnvFilter::new("info"));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Client, Reply, Setup, Site, Store, operate};
 use crate::matrix::{Access, Row, USER, rows};
+use crate::mcp::MCP;
 use crate::on_both_stores;
 
 on_both_stores!(every_route_demands_what_its_row_says);
@@ -247,7 +248,13 @@ fn judge(row: &Row, credential: &Credential, reply: Reply) {
                 _ if status == 401 => Some("Bearer error=\"invalid_token\""),
                 _ => None,
             };
-            assert_eq!(reply.header("www-authenticate"), challenge, "{told}");
+            let said = reply.header("www-authenticate");
+            // There it also says where a credential can be had.
+            let said = match said.and_then(|said| said.split_once("resource_metadata=")) {
+                Some((said, _where)) if row.path == MCP => Some(said.trim_end_matches([',', ' '])),
+                Some(_) | None => said,
+            };
+            assert_eq!(said, challenge, "{told}");
             reply.refused(status, code);
         }
         Verdict::LacksScope(needed, present) => {

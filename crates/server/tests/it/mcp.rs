@@ -145,7 +145,7 @@ async fn who_may_not_is_told_as_a_result(store: Store) {
     let (failed, refused) = site.tool(&reader, "execute", fetch("reader")).await;
     assert!(failed);
     assert_eq!(refused["code"], "INSUFFICIENT_SCOPE", "{refused}");
-    let (_, narrow) = site.agent(json!({ "tools": { "enable": ["tools/echo"] } })).await;
+    let (_, narrow) = site.agent(json!({ "tools": { "enable": ["tools/item"] } })).await;
     let (failed, refused) = site.tool(&narrow, "execute", fetch("narrow")).await;
     assert!(failed);
     assert_eq!(refused["code"], "ENDPOINT_DISABLED", "{refused}");
