@@ -54,7 +54,7 @@ APIS = {
 
 # What is called: API, tool, a task in words, arguments, and what arrives: method, path, query, body.
 CALLS = [
-    ("figma", "get-file", "read a design file", {"file_key": "a b/c", "ids": "1:2,3", "depth": 2},
+    ("figma", "get-file", "get a design file", {"file_key": "a b/c", "ids": "1:2,3", "depth": 2},
      "GET", "/v1/files/a%20b%2Fc", "ids=1%3A2%2C3&depth=2", None),
     ("figma", "get-images", "render parts of a design as pictures",
      {"file_key": "k", "ids": "1:2", "scale": 1.5, "format": "png", "svg_include_id": True},
@@ -66,8 +66,8 @@ CALLS = [
      "POST", "/v1/files/k/comments", "", {"message": "Looks \"good\"\n", "client_meta": {"x": 1, "y": 2.5}}),
     ("figma", "delete-comment", "take a comment back", {"file_key": "k", "comment_id": "c&1"},
      "DELETE", "/v1/files/k/comments/c%261", "", None),
-    ("github", "repos-get", "look up a repository", {"owner": "o", "repo": "r.x"}, "GET", "/repos/o/r.x", "", None),
-    ("github", "issues-create", "report a bug in a repository",
+    ("github", "repos-get", "get a repository", {"owner": "o", "repo": "r.x"}, "GET", "/repos/o/r.x", "", None),
+    ("github", "issues-create", "create an issue",
      {"owner": "o", "repo": "r", "title": "It fails", "labels": ["bug", "p 1"], "milestone": None},
      "POST", "/repos/o/r/issues", "", {"title": "It fails", "labels": ["bug", "p 1"], "milestone": None}),
     ("github", "search-repos", "find repositories about a topic", {"q": "topic:rust & stars:>10", "per_page": 5},
@@ -76,13 +76,13 @@ CALLS = [
      {"owner": "o", "repo": "r", "basehead": "main...dev/x"}, "GET", "/repos/o/r/compare/main...dev%2Fx", "", None),
     ("github", "activity-star-repo-for-authenticated-user", "star a repository", {"owner": "o", "repo": "r"},
      "PUT", "/user/starred/o/r", "", None),
-    ("github", "gists-create", "share a snippet", {"files": {"a.txt": {"content": "hi"}}, "public": False},
+    ("github", "gists-create", "create a gist", {"files": {"a.txt": {"content": "hi"}}, "public": False},
      "POST", "/gists", "", {"files": {"a.txt": {"content": "hi"}}, "public": False}),
     ("openai", "list-models", "list models", {}, "GET", "/v1/models", "", None),
-    ("openai", "retrieve-model", "look up a model", {"model": "org/m:1"}, "GET", "/v1/models/org%2Fm%3A1", "", None),
+    ("openai", "retrieve-model", "retrieve a model", {"model": "org/m:1"}, "GET", "/v1/models/org%2Fm%3A1", "", None),
     ("openai", "create-embedding", "turn text into a vector", {"input": ["a", "b"], "model": "text-embedding-3-small"},
      "POST", "/v1/embeddings", "", {"input": ["a", "b"], "model": "text-embedding-3-small"}),
-    ("openai", "list-files", "list uploaded files", {"limit": 3, "order": "asc"},
+    ("openai", "list-files", "list files", {"limit": 3, "order": "asc"},
      "GET", "/v1/files", "limit=3&order=asc", None),
     ("openai", "delete-file", "delete an uploaded file", {"file_id": "f/../x".replace("..", "…")},
      "DELETE", "/v1/files/f%2F%E2%80%A6%2Fx", "", None),
@@ -101,10 +101,6 @@ HOSTILE = [
     ("github", "repos-get", {"owner": "o", "repo": "."}),
     ("openai", "create-embedding", {"model": "text-embedding-3-small"}),
 ]
-
-# Called with (service, slug, task, args) before each call is executed: what finds, describes and quotes it.
-BEFORE = []
-
 
 def fetch(store):
     """The documents, in `store`; what is there is not fetched again."""
@@ -162,12 +158,16 @@ def settings(running):
     return text
 
 
-def post(service, slug, args, key=None):
+def post(service, slug, args, key=None, token=None):
     """Executes a tool; gives status, headers and body."""
-    headers = {"Authorization": f"Bearer {service['key']}", "Content-Type": "application/json"}
-    headers["Idempotency-Key"] = key or str(uuid.uuid4())
-    url = f"{service['url']}/api/wrapped/credits/{slug}"
-    request = urllib.request.Request(url, method="POST", data=json.dumps(args).encode(), headers=headers)
+    headers = {"Idempotency-Key": key or str(uuid.uuid4())} | ({"X-Svc-Approval-Token": token} if token else {})
+    return ask(service, f"/api/wrapped/credits/{slug}", args, headers)
+
+
+def ask(service, path, body, more=None):
+    headers = {"Authorization": f"Bearer {service['key']}", "Content-Type": "application/json"} | (more or {})
+    data = json.dumps(body).encode()
+    request = urllib.request.Request(service["url"] + path, method="POST", data=data, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=60) as response:
             return response.status, response.headers, json.load(response)
@@ -226,19 +226,33 @@ def import_all(service, documents, running):
         raise Failed(f"the list of providers lacks some: {sorted(listed)}")
 
 
+def learn(service, slug, task, args):
+    """Finds, describes and quotes a tool; gives its rank, if it is found, and the token that holds the price."""
+
+    def told(what, body):
+        status, _, answer = ask(service, f"/api/credits/tools/{what}", body)
+        if status != 200:
+            raise Failed(f"{what} {body}: {status} {answer}")
+        return answer
+
+    found = [tool["slug"] for tool in told("search", {"query": task, "enabled": True, "limit": 20})["results"]]
+    tool = told("describe", {"slug": slug})["tool"]
+    unknown = set(args) - set(tool["inputSchema"]["properties"])
+    quoted = told("estimate", {"slug": slug, "args": args})
+    prices = {tool["priceUsd"], tool["pricing"]["effectiveUsd"], quoted["estimate"]["priceUsd"]}
+    if unknown or prices != {PRICE} or quoted["estimate"]["kind"] != "exact":
+        raise Failed(f"{slug} is described with {prices}, without {unknown}")
+    return found.index(slug) + 1 if slug in found else None, quoted["approvalToken"]
+
+
 def execute(service, running, call):
-    """One call: what arrives, what comes back, what it costs."""
+    """One call: how it is found, what arrives, what comes back, what it costs. Gives its rank."""
     name, tool, task, args, method, path, query, body = call
     slug = f"{name}/{tool}"
-    for step in BEFORE:
-        step(service, slug, task, args)
     before, since, key = balance(service), len(seen(running, name)), str(uuid.uuid4())
-
-    def sold():
-        return post(service, slug, args, key)[0] != 503
-
-    wait_for(f"the price of {slug}", sold, 60)
-    status, headers, answer = post(service, slug, args, key)
+    rank, token = learn(service, slug, f"{task} on {name}", args)
+    post(service, slug, args, key, token)
+    status, headers, answer = post(service, slug, args, key, token)
     arrived = seen(running, name)[since:]
     if status != 200 or len(arrived) != 1:
         raise Failed(f"{slug} was answered with {status} {answer}; {len(arrived)} requests arrived")
@@ -256,6 +270,7 @@ def execute(service, running, call):
     # The same key twice: charged once.
     if headers["Idempotent-Replayed"] != "true" or before - balance(service) != Decimal(PRICE):
         raise Failed(f"{slug} cost {before - balance(service)} USD")
+    return rank
 
 
 def refuse(service, running):
@@ -285,12 +300,22 @@ def remove(service):
     say("a provider that was removed is gone, the others stay")
 
 
+def unpriced(service):
+    """The slugs of the calls that are not sold yet."""
+    slugs = [f"{call[0]}/{call[1]}" for call in CALLS]
+    return [s for s in slugs if not ask(service, "/api/credits/tools/describe", {"slug": s})[2]["tool"]["enabled"]]
+
+
 def exercise(service, documents, running):
     """Everything, against a service that was started with `settings`."""
     import_all(service, documents, running)
-    for call in CALLS:
-        execute(service, running, call)
+    wait_for("the prices", lambda: not unpriced(service), 60)
+    ranks = [execute(service, running, call) for call in CALLS]
+    missed = [call[2] for rank, call in zip(ranks, CALLS) if rank is None]
+    if len(missed) * 5 > len(CALLS):
+        raise Failed(f"these find no tool of theirs: {missed}")
     for name in APIS:
-        say(f"{name}: {sum(call[0] == name for call in CALLS)} tools executed, each charged {PRICE} USD once")
+        of_it = [rank for rank, call in zip(ranks, CALLS) if call[0] == name]
+        say(f"{name}: {len(of_it)} tools found (ranks {of_it}), described, estimated, and charged {PRICE} USD once each")
     refuse(service, running)
     remove(service)

@@ -88,7 +88,8 @@ async def by_python(member):
             first = await call("execute", wanted)
             again = await call("execute", wanted)
             after = await call("get_balance", {})
-            refused = await call("execute", wanted | {"args": {"message": 1}}, fails=True)
+            wrong = {"slug": slug, "args": {"message": 1}, "idempotencyKey": "wrong"}
+            refused = await call("execute", wrong, fails=True)
             page = await call("get_result", {"callId": first["billing"]["callId"]})
     charged = int(before["credits"]) - int(after["credits"])
     expect("the price is one number", tool["priceCredits"] == quoted["estimate"]["priceCredits"] == str(charged))
