@@ -73,13 +73,13 @@ fn claim_with(
 impl CallContext {
     /// The claim of the caller's idempotency key for this request.
     ///
-    /// A connection of the workspace has a namespace of its own: no answer to somebody else's request is given to it.
+    /// An agent connection has a namespace of its own: no answer to somebody else's request is given to it.
     pub(crate) fn claim(&self, raw: &[u8]) -> Option<NewClaim> {
         let key = self.idempotency_key.clone()?;
         let token = self.approval_token.as_deref();
         let tenant = self.actor.tenant.id;
         let mut claim = claim_with(tenant, &self.payer, &self.route, raw, key, token);
-        if let (Some(agent), Payer::Pool) = (self.actor.agent(), &self.payer) {
+        if let Some(agent) = self.actor.agent() {
             claim.key.scope = format!("agent {} {}", agent.id, self.route).into();
         }
         Some(claim)

@@ -12,7 +12,7 @@ use turnpike_core::ledger::{Balance, Hold, HoldState, Payer, Transfer};
 use turnpike_core::money::{Credits, CreditsPerDollar};
 use turnpike_store::{EntryFilter, Store, Tenant, UsageFilter, UsageGroup, UsageRow};
 
-use crate::auth::Actor;
+use crate::auth::{Actor, ActorCredential};
 use crate::catalogue::Callable;
 use crate::error::AppError;
 use crate::providers::Shelf;
@@ -159,16 +159,22 @@ impl Reader {
     /// `NOT_FOUND`, also for another tenant's call.
     pub async fn call(&self, actor: &Actor, call: CallId) -> Result<Value, AppError> {
         let hold = self.find_call(actor, call).await?;
-        Ok(call_view(&actor.tenant, &hold))
+        let mut view = call_view(&actor.tenant, &hold);
+        let is_end_users = hold.call.payer != Payer::Pool && actor.agent().is_some();
+        if let (true, Some(members)) = (is_end_users, view.as_object_mut()) {
+            // The workspace's margin and what it rests on are not its end users'.
+            members.retain(|name, _| !matches!(name.as_str(), "marginUsd" | "price"));
+        }
+        Ok(view)
     }
 
     async fn find_call(&self, actor: &Actor, call: CallId) -> Result<Hold, AppError> {
         let found = self.store.find_call(actor.tenant.id, call).await?;
-        // To an agent connection there are no calls but its own.
-        let own = |hold: &Hold| {
-            actor
-                .agent()
-                .is_none_or(|agent| hold.call.token == Some(agent.id))
+        // To an agent connection there are no calls but its own, to an end user none but those that it paid for.
+        let own = |hold: &Hold| match &actor.credential {
+            ActorCredential::Agent(agent) => hold.call.token == Some(agent.id),
+            ActorCredential::EndUser(user) => hold.call.payer == Payer::EndUser(user.id.clone()),
+            ActorCredential::Key(_) | ActorCredential::Member { .. } => true,
         };
         let found = found.filter(own);
         found.ok_or_else(|| AppError::new(ErrorCode::NotFound, "there is no such call"))

@@ -246,7 +246,8 @@ impl AgentDesk {
     /// `NOT_FOUND`.
     pub async fn revoke(&self, actor: &Actor, id: TokenId) -> Result<Value, AppError> {
         let agent = self.find(actor, id).await?;
-        if agent.revoked_at().is_none() {
+        // The ledger's row is the last that falls.
+        if agent.token.revoked_at.is_none() {
             self.end(&actor.tenant, id, &Author::of(actor)).await?;
         }
         self.get(actor, id).await

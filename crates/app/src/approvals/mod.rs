@@ -159,7 +159,7 @@ impl ApprovalDesk {
     /// already, `END_USER_NOT_FOUND`, `END_USER_RETIRED`, `RATE_LIMITED`, and what refuses a credential.
     pub async fn request_access(&self, caller: &ToolCaller, raw: &[u8]) -> Result<(Value, bool), AppError> {
         let actor = &caller.actor;
-        let key = actor.require_caller()?.map(AsRef::as_ref);
+        actor.require_caller()?;
         let mut fields = Fields::parse(raw, &["slug", "reason", "externalUserId"])?;
         let slug = fields.required("slug", |fields, name| fields.words(name, 1..=MAX_SLUG))?;
         let reason = fields.words("reason", 1..=MAX_REASON)?;
@@ -176,7 +176,7 @@ impl ApprovalDesk {
                 Ok(_) => Ok(()),
                 Err(_no_model) => Err(refusal),
             })?;
-        Callable::new(&actor.tenant.settings, key).require(&provider, &slug)?;
+        Callable::of(actor).require(&provider, &slug)?;
         let now = self.environment.now();
         let approval = Approval {
             id: ApprovalId(self.environment.new_id()),

@@ -18,7 +18,7 @@ use crate::json::parse_object;
 use crate::quotes::canonical::{args_hash, canonical};
 
 /// Most characters of the arguments that are shown to who decides.
-const MAX_ARGS: usize = 4_000;
+const MAX_ARGS: usize = 8_000;
 
 /// A call that needs an approval.
 pub(crate) struct Dear<'a> {
@@ -146,9 +146,13 @@ fn denied(approval: &Approval) -> AppError {
 /// The arguments as people see them; no NUL, which PostgreSQL cannot store.
 fn for_people(args: &Value) -> Arc<str> {
     let text = canonical(args);
-    let mut shown: String = text.chars().take(MAX_ARGS).collect();
-    if shown.len() < text.len() {
-        shown.push('…');
-    }
+    let shown: String = text.chars().take(MAX_ARGS).collect();
+    let shown = if shown.len() < text.len() {
+        // Whoever decides must know that there is more.
+        let rest = text.chars().count().saturating_sub(MAX_ARGS);
+        format!("{shown}… and {rest} characters more that are not shown")
+    } else {
+        shown
+    };
     shown.into()
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use turnpike_core::access::KeyKind;
+use turnpike_core::access::{AgentScope, KeyKind};
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{CommandId, QuoteId};
 use turnpike_core::ledger::quote::{
@@ -79,14 +79,21 @@ impl QuoteDesk {
     /// `UNKNOWN_FIELD`, `VALIDATION_ERROR`, `ENDPOINT_NOT_FOUND`, `ENDPOINT_DISABLED`, `POLICY_DENIED`,
     /// `END_USER_NOT_FOUND`, `END_USER_RETIRED`, `TENANT_SUSPENDED`, and what refuses a credential.
     pub async fn estimate(&self, caller: &ToolCaller, raw: &[u8]) -> Result<Value, AppError> {
-        let key = caller.actor.require_caller()?.map(AsRef::as_ref);
+        // To be told a price is to read, for whom that is a scope of its own.
+        let key = match caller.actor.agent() {
+            Some(_) => caller
+                .actor
+                .require_agent(AgentScope::Read)
+                .map(|_session| None)?,
+            None => caller.actor.require_caller()?.map(AsRef::as_ref),
+        };
         let tenant = &caller.actor.tenant;
         let rate = tenant.credits_per_dollar;
         let asked = EstimateRequest::parse(raw, rate)?;
         let payer = asked.payer(caller)?;
         let (entry, tool) = self.shelf.tool(&asked.provider, &asked.endpoint)?;
         let slug = format!("{}/{}", asked.provider, asked.endpoint);
-        Callable::new(&tenant.settings, key).require(&asked.provider, &slug)?;
+        Callable::of(&caller.actor).require(&asked.provider, &slug)?;
         let args = tool.checked(asked.args).map_err(within_args)?;
         let is_sandbox = key.is_some_and(|key| key.kind == KeyKind::Sandbox);
         let markup = markup(&caller.actor, &payer, key, &asked.provider, &slug);

@@ -103,6 +103,9 @@ impl ToolEntry {
         if let Some(http) = &definition.http {
             http.check()?;
         }
+        if !super::weight::is_bearable(&definition.schema) {
+            return Err("the schema looks at one value too often".to_owned());
+        }
         let validator = jsonschema::validator_for(&definition.schema).map_err(|error| error.to_string())?;
         let price = definition.price.clone().map(EndpointPrice::compile).transpose();
         let price = price.map_err(|error| error.to_string())?;

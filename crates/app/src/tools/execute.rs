@@ -63,8 +63,18 @@ impl CallDesk {
         raw: &[u8],
     ) -> Result<Start<ToolPlan>, AppError> {
         let key = context.actor.require_caller()?.map(AsRef::as_ref);
-        let (entry, tool) = self.shelf.tool(provider, endpoint)?;
-        if key.is_some_and(|key| key.kind == KeyKind::Sandbox) {
+        let is_sandbox = key.is_some_and(|key| key.kind == KeyKind::Sandbox);
+        let (entry, tool) = match self.shelf.tool(provider, endpoint) {
+            Ok(found) => found,
+            // It may have been there when the call was made and charged.
+            Err(gone) if context.idempotency_key.is_some() && !is_sandbox => {
+                let claim = context.claim(raw);
+                let replayed = self.replay_or(context, claim.as_ref(), gone).await;
+                return replayed.map(Start::Answered);
+            }
+            Err(gone) => return Err(gone),
+        };
+        if is_sandbox {
             return sandbox::tool(&self.engine, context, &entry, endpoint, &tool, raw).map(Start::Answered);
         }
         if context.idempotency_key.is_none() {

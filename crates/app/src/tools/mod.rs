@@ -8,6 +8,7 @@ mod execute;
 pub mod import;
 mod imports;
 pub mod search;
+mod weight;
 
 pub use definition::{Effects, ToolDefinition, ToolEntry, is_slug};
 pub use desk::{ToolCaller, ToolDesk};

@@ -54,8 +54,7 @@ pub(super) async fn listen(global: &Global, args: &ListenArgs) -> Result<ExitCod
         retention_ms: config.webhooks.settings().retention_ms,
         json: global.json,
     };
-    forward.greet(&tenant.name)?;
-    forward.run().await
+    forward.run(&tenant.name).await
 }
 
 /// The workspace that was named, or the only one.
@@ -104,11 +103,13 @@ impl Forward {
     }
 
     /// Forwards what happens from now on, until a signal.
-    async fn run(&self) -> Result<ExitCode, SetupError> {
+    async fn run(&self, workspace: &str) -> Result<ExitCode, SetupError> {
         let failed = |error: std::io::Error| SetupError::Other(format!("signals: {error}"));
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
         let mut seen = self.page(None, 1).await?.first().map_or(0, |newest| newest.seq);
+        // Whoever has read this may count on what happens from then on.
+        self.greet(workspace)?;
         let forwarding = async {
             loop {
                 tokio::time::sleep(POLL).await;

@@ -119,15 +119,16 @@ pub(crate) fn tool_view(answer: Answer, sees_cost: bool, most: usize) -> Value {
     let Some(members) = view.as_object_mut() else {
         return view;
     };
-    if data.len() > most {
+    // What is nested too deeply is JSON, too.
+    let parsed = (data.len() <= most).then(|| serde_json::from_slice::<Value>(&data).ok());
+    let Some(Some(parsed)) = parsed else {
         members.insert("data".to_owned(), Value::Null);
         members.insert("totalBytes".to_owned(), json!(data.len()));
         let hint = "The result is long: read it with get_result, with this callId, a part at a time.";
         members.insert("hint".to_owned(), json!(hint));
-    } else {
-        let data = serde_json::from_slice(&data).unwrap_or(Value::Null);
-        members.insert("data".to_owned(), data);
-    }
+        return view;
+    };
+    members.insert("data".to_owned(), parsed);
     view
 }
 

@@ -14,6 +14,7 @@ on_both_stores!(
     what_is_asked_badly_is_said,
     nobody_without_a_credential_or_from_a_foreign_page_is_served,
     a_long_result_is_read_in_parts,
+    results_and_balances_are_shown_to_whom_they_belong,
     the_documentation_names_what_is_there,
 );
 
@@ -333,6 +334,64 @@ async fn a_long_result_is_read_in_parts(store: Store) {
     }
     let whole: Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(whole, long);
+    site.audit();
+}
+
+async fn results_and_balances_are_shown_to_whom_they_belong(store: Store) {
+    let site = Site::new(store).await;
+    site.grant("1", Some("alice"));
+    site.grant("1", Some("bob"));
+    let alice = site.token("alice", &json!({ "scopes": ["read", "spend"] })).await;
+    let bob = site.token("bob", &json!({ "scopes": ["read", "spend"] })).await;
+    let (failed, done) = site.tool(&alice, "execute", fetch("of-alice")).await;
+    assert!(!failed, "{done}");
+    let call = json!({ "callId": done["billing"]["callId"] });
+    let (failed, own) = site.tool(&alice, "get_result", call.clone()).await;
+    assert!(!failed, "{own}");
+    let (_, agent) = site.agent(json!({ "externalUserId": "alice" })).await;
+    for other in [&bob, &agent] {
+        let (failed, refused) = site.tool(other, "get_result", call.clone()).await;
+        assert!(failed);
+        assert_eq!(refused["code"], "NOT_FOUND", "{refused}");
+    }
+    let spender = site.token("alice", &json!({ "scopes": ["spend"] })).await;
+    let unread = site.new_key("secret", &["tokens:manage"]);
+    for (secret, name) in [
+        (&spender, "get_result"),
+        (&unread, "get_result"),
+        (&spender, "get_balance"),
+        (&unread, "get_balance"),
+    ] {
+        let arguments = if name == "get_result" {
+            call.clone()
+        } else {
+            json!({})
+        };
+        let (failed, refused) = site.tool(secret, name, arguments).await;
+        assert!(failed, "{name}: {refused}");
+        assert_eq!(refused["code"], "INSUFFICIENT_SCOPE", "{name}: {refused}");
+    }
+    let (failed, balance) = site.tool(&agent, "get_balance", json!({})).await;
+    assert!(!failed, "{balance}");
+    // What the workspace earns by it is not shown to an agent of its end user.
+    let (failed, paid) = site.tool(&agent, "execute", fetch("of-the-agent")).await;
+    assert!(!failed, "{paid}");
+    let path = format!(
+        "/api/credits/calls/{}",
+        paid["billing"]["callId"].as_str().unwrap()
+    );
+    let shown = site
+        .client
+        .request(Method::GET, &path)
+        .bearer(&agent)
+        .send()
+        .await
+        .expect(200)
+        .json();
+    assert!(
+        shown["call"]["marginUsd"].is_null() && shown["call"]["price"].is_null(),
+        "{shown}"
+    );
     site.audit();
 }
 

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use crate::harness::{Setup, Site, Store};
 use crate::on_both_stores;
+use crate::tool_quotes::ESTIMATE;
 
-on_both_stores!(what_is_described_explained_and_charged_is_one_number);
+on_both_stores!(what_is_described_estimated_explained_and_charged_is_one_number);
 
 /// Tools of a random catalogue.
 const TOOLS: u64 = 16;
@@ -56,7 +57,7 @@ fn seed() -> u64 {
     seed
 }
 
-async fn what_is_described_explained_and_charged_is_one_number(store: Store) {
+async fn what_is_described_estimated_explained_and_charged_is_one_number(store: Store) {
     let mut random = StdRng::seed_from_u64(seed());
     let site = catalogue(store, &mut random).start().await;
     site.grant("100", Some("alice"));
@@ -130,8 +131,24 @@ async fn agrees(site: &Site, key: &str, slug: &str, user: Option<&str>, args: &V
         None => ("baseUsd", "baseCredits"),
     };
     let (usd, credits) = (&explain["explain"][usd], &explain["explain"][credits]);
+    let quoted = post(ESTIMATE, &json!({ "slug": slug, "args": args }))
+        .send()
+        .await;
+    let quoted = quoted.expect(200).json();
+    let estimate = &quoted["estimate"];
+    assert_eq!(
+        (
+            &estimate["kind"],
+            &estimate["priceUsd"],
+            &estimate["priceCredits"]
+        ),
+        (&json!("exact"), usd, credits),
+        "{slug} for {user:?}"
+    );
     let once = uuid::Uuid::new_v4().to_string();
+    let token = quoted["approvalToken"].as_str().unwrap();
     let paid = post(&format!("/api/wrapped/credits/{slug}"), args)
+        .header("x-svc-approval-token", token)
         .once(&once)
         .send()
         .await

@@ -267,7 +267,8 @@ async fn path_tricks_form_no_upstream_address(store: Store) {
     }
     // An argument never leaves its path segment.
     let item = "/api/wrapped/credits/tools/item";
-    for id in ["..", ".", ""] {
+    // Some providers decode before they route.
+    for id in ["..", ".", "", "../../admin", "a/../b", "..\\admin"] {
         let reply = site
             .post(item, &json!({ "id": id }))
             .once(&format!("dots-{}", id.len()))
@@ -276,12 +277,12 @@ async fn path_tricks_form_no_upstream_address(store: Store) {
         assert!(reply.status >= 400, "{id:?}");
     }
     untouched(&site).await;
-    site.post(item, &json!({ "id": "../../admin?x=1#y" }))
+    site.post(item, &json!({ "id": "a/b?x=1#y" }))
         .once("encoded")
         .send()
         .await
         .expect(200);
-    assert_eq!(site.upstream.last().path, "/v1/items/..%2F..%2Fadmin%3Fx%3D1%23y");
+    assert_eq!(site.upstream.last().path, "/v1/items/a%2Fb%3Fx%3D1%23y");
 }
 
 // Decisions 5

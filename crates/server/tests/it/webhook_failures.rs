@@ -58,7 +58,11 @@ async fn a_failed_attempt_is_repeated_with_the_same_bytes(store: Store) {
     );
     let wait = millis(&next["scheduled_at"]) - millis(&failed["finished_at"]);
     assert!((4_000..=6_000).contains(&wait), "{wait}");
-    assert!(site.shown_hook(&hook).await["failingSince"].is_string());
+    eventually("the endpoint is said to fail", || async {
+        let shown = site.shown_hook(&hook).await;
+        shown["failingSince"].is_string().then_some(())
+    })
+    .await;
     let page = site.event_page(&format!("type={BURNED}")).await;
     assert_eq!(&page["data"][0]["delivery"], next, "the list shows the latest");
     receiver.answers(200, &[], b"");

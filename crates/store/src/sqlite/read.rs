@@ -1,6 +1,7 @@
 //! Readers beside the writer: a few threads with a read-only connection each.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -13,6 +14,8 @@ use crate::error::StoreError;
 use crate::sql::{Param, Row, RowSink, Statement};
 
 const READERS: usize = 4;
+/// Most queries that share a snapshot: the last of them waits for all.
+const MAX_SHARE: usize = 8;
 /// Reads that wait for a thread or are with one; who comes then waits to be let in.
 const MAX_WAITING: usize = 1024;
 /// Rows between the reading thread and whoever consumes a snapshot.
@@ -177,8 +180,7 @@ fn read(mut connection: Connection, waiting: &Waiting) {
             if queue.jobs.is_empty() {
                 return;
             }
-            let share = queue.jobs.len().div_ceil(READERS);
-            taken.extend(queue.jobs.drain(..share));
+            take(&mut queue.jobs, &mut taken);
         }
         let together = taken.len() > 1 && begin(&connection);
         while let Some(Job { ask, place }) = taken.pop_front() {
@@ -186,14 +188,33 @@ fn read(mut connection: Connection, waiting: &Waiting) {
                 // Whoever asked may be gone.
                 Ask::Query { sql, params, answer } => drop(answer.send(all_rows(&connection, &sql, &params))),
                 Ask::Work(work) => {
-                    end(&connection);
-                    work(&mut connection);
+                    // Whoever waits for it is told by the channel that it took along.
+                    if catch_unwind(AssertUnwindSafe(|| work(&mut connection))).is_err() {
+                        tracing::error!("a read panicked");
+                    }
                 }
             }
             drop(place);
         }
         if together {
             end(&connection);
+        }
+    }
+}
+
+/// Takes a share of the queries that wait first; what has a transaction of its own, which may last, is taken alone.
+fn take(jobs: &mut VecDeque<Job>, taken: &mut VecDeque<Job>) {
+    let share = jobs.len().div_ceil(READERS).min(MAX_SHARE);
+    while taken.len() < share {
+        let lasts = |job: &Job| matches!(job.ask, Ask::Work(_));
+        if !taken.is_empty() && jobs.front().is_some_and(lasts) {
+            return;
+        }
+        let Some(job) = jobs.pop_front() else { return };
+        let alone = lasts(&job);
+        taken.push_back(job);
+        if alone {
+            return;
         }
     }
 }

@@ -160,7 +160,14 @@ impl HttpEndpoint {
     /// What is wrong, for the operator.
     pub fn check(&self) -> Result<(), String> {
         let outside = |letter: char| letter.is_control() || matches!(letter, '\\' | '#');
-        if self.path.contains(outside) || self.path.split('/').any(|segment| matches!(segment, "." | "..")) {
+        let path = self.path.split('?').next().unwrap_or_default();
+        // A provider may decode before it routes.
+        let plain = path
+            .to_ascii_lowercase()
+            .replace("%2e", ".")
+            .replace("%2f", "/")
+            .replace("%5c", "/");
+        if self.path.contains(outside) || plain.split('/').any(|segment| matches!(segment, "." | "..")) {
             return Err(format!("the path {:?} cannot be called", self.path));
         }
         let json = |kind: &str| {

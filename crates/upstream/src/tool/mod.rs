@@ -124,7 +124,9 @@ impl HttpTools {
             Some(Credential::Header(name, value)) => drop(headers.insert(name.clone(), value.clone())),
             Some(Credential::Query(name, value)) => {
                 // INVARIANT: who calls is said once, by the operator.
-                if query.split('&').any(|pair| pair.starts_with(name.as_str())) {
+                let constant = target.split_once('?').map_or("", |(_, constant)| constant);
+                let mut pairs = query.split('&').chain(constant.split('&'));
+                if pairs.any(|pair| pair.starts_with(name.as_str())) {
                     return Err(not_sent("an argument has the name of the provider's key"));
                 }
                 if !query.is_empty() {

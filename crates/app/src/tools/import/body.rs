@@ -134,6 +134,9 @@ fn flatten<'a>(
 ) -> Result<bool, Refusal> {
     let schema = document.resolve(schema)?;
     document.step();
+    if document.is_spent() {
+        return Err(Refusal::TooLarge("body"));
+    }
     let Some(members) = schema.as_object().filter(|_| depth < MAX_MERGED) else {
         return Ok(false);
     };

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::words::{MAX_NAME, text_of};
+use super::words::{MAX_NAME, cut, text_of};
 use super::{ImportSource, Skipped};
 
 /// Longest chain of references that lead to references.
@@ -171,7 +171,7 @@ impl<'a> Document<'a> {
 
     fn skip(&self, operation: &str, reason: &str) {
         self.skipped.borrow_mut().push(Skipped {
-            operation: operation.chars().take(MAX_SHOWN).collect(),
+            operation: cut(operation, MAX_SHOWN),
             reason: reason.to_owned(),
         });
     }
@@ -220,10 +220,12 @@ pub(super) fn servers(holder: &Value) -> Vec<String> {
         let variables = server.get("variables").and_then(Value::as_object);
         for (name, variable) in variables.into_iter().flatten().take(20) {
             if let Some(default) = variable.get("default").and_then(Value::as_str) {
-                url = url.replace(&format!("{{{name}}}"), default);
+                let default: String = default.chars().take(500).collect();
+                url = url.replace(&format!("{{{name}}}"), &default);
+                url = url.chars().take(500).collect();
             }
         }
-        Some(url.chars().take(500).collect())
+        Some(cut(&url, 500))
     };
     servers.into_iter().flatten().take(100).filter_map(url).collect()
 }

@@ -26,6 +26,9 @@ use self::document::Document;
 pub use self::names::matches;
 use super::definition::ToolDefinition;
 
+/// Longest name of an operation that is told of, in characters.
+const MAX_LABEL: usize = 200;
+
 /// Most bytes of a document.
 pub const MAX_DOCUMENT: usize = 32 * 1024 * 1024;
 /// Most tools of one import.
@@ -120,7 +123,7 @@ pub fn import(text: &[u8], options: &ImportOptions) -> Result<Import, ImportErro
                 import.tools.push(tool);
             }
             Err(reason) => import.skipped.push(Skipped {
-                operation: label,
+                operation: words::cut(&label, MAX_LABEL),
                 reason: reason.to_string(),
             }),
         }

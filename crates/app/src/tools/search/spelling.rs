@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 /// Shortest word that is taken for a misspelt one; shorter words are too near to each other.
 const MIN_WORD: usize = 5;
+/// Most spellings that are remembered: words that come later are not corrected.
+const MAX_RESTS: usize = 1_000_000;
 /// Longest word that is corrected.
 const MAX_WORD: usize = 24;
 /// Most letters of a name that are compared.
@@ -37,7 +39,7 @@ fn is_correctable(word: &str) -> bool {
 impl Spelling {
     /// Remembers a word by its number.
     pub(super) fn learn(&mut self, word: &str, number: u32) {
-        if is_correctable(word) {
+        if self.by_rest.len() < MAX_RESTS && is_correctable(word) {
             for rest in rests(word) {
                 self.by_rest.entry(rest).or_default().push(number);
             }

@@ -12,8 +12,10 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use turnpike_app::limits::LimitClass;
+use turnpike_app::tokens::TokenScope;
 use turnpike_app::tools::ToolCaller;
-use turnpike_app::{AppError, CallContext};
+use turnpike_app::{Actor, ActorCredential, AppError, CallContext};
+use turnpike_core::access::{AgentScope, Scope};
 use turnpike_core::errors::ErrorCode;
 
 use super::tools::{AgentTool, INSTRUCTIONS, hint};
@@ -69,6 +71,7 @@ impl AgentTools {
             AgentTool::Estimate => service.quotes.estimate(&caller, raw().as_bytes()).await,
             AgentTool::Execute => self.execute(caller, read(arguments)?).await,
             AgentTool::GetResult => {
+                may_read(&caller.actor)?;
                 let wanted: GetResult = read(arguments)?;
                 let limit = wanted.limit.unwrap_or(MAX_INLINE_RESULT);
                 if limit == 0 || limit > MAX_INLINE_RESULT {
@@ -79,6 +82,7 @@ impl AgentTools {
                 view.map_err(|error| error.0)
             }
             AgentTool::GetBalance => {
+                may_read(&caller.actor)?;
                 let balance = service.reader.balance(&caller.actor, &caller.payer).await?;
                 Ok(balance_members(&balance))
             }
@@ -111,6 +115,15 @@ impl AgentTools {
             .execute(context, provider.to_owned(), endpoint.to_owned(), raw)
             .await?;
         Ok(tool_view(answer, shows_cost, MAX_INLINE_RESULT))
+    }
+}
+
+/// Demands what the routes of results and balances demand.
+fn may_read(actor: &Actor) -> Result<(), AppError> {
+    match &actor.credential {
+        ActorCredential::Agent(_) => actor.require_agent(AgentScope::Read).map(drop),
+        ActorCredential::EndUser(_) => actor.require_end_user(TokenScope::Read).map(drop),
+        ActorCredential::Key(_) | ActorCredential::Member { .. } => actor.require(Scope::TenantRead),
     }
 }
 

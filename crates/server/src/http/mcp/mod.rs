@@ -117,7 +117,11 @@ fn hosts(public_url: &str) -> Vec<String> {
 
 /// Which pages' scripts may ask: its own, and those of tools that run on the agent's machine.
 fn origins(public_url: &str) -> Vec<String> {
-    let own = public_url.trim_end_matches('/').to_owned();
+    let own = public_url.parse::<Uri>().ok().and_then(|url| {
+        let (scheme, host) = (url.scheme_str()?, url.host()?);
+        let port = url.port_u16().unwrap_or(if scheme == "https" { 443 } else { 80 });
+        Some(format!("{scheme}://{host}:{port}"))
+    });
     let local = ["http://localhost:*", "http://127.0.0.1:*"].map(str::to_owned);
-    std::iter::once(own).chain(local).collect()
+    own.into_iter().chain(local).collect()
 }
