@@ -32,7 +32,6 @@ pub(super) struct EstimateRequest {
     /// The most that the call may cost. Above it there is no quote.
     #[schema(
         pattern = "^[0-9]+(?:[.][0-9]{1,6})?$",
-        max_length = 40,
         required = false,
         nullable = false,
         example = "100"
