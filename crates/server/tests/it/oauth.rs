@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use crate::agents::AGENTS;
 use crate::harness::browser::{Browser, Joined, between, form, hidden};
 use crate::harness::issuer::{Issuer, SessionKey};
-use crate::harness::{Database, Reply, Setup, Site, Store};
+use crate::harness::{Database, Reply, Setup, Site, Store, raw_exchange};
 use crate::on_both_stores;
 
 on_both_stores!(
@@ -652,11 +652,13 @@ async fn registrations_are_bounded(store: Store) {
         .await
         .refused(429, "RATE_LIMITED");
     let site = Setup::new(store).start().await;
-    let raw = site
-        .client
-        .request(Method::POST, "/oauth/register")
-        .raw_json("x".repeat(70_000));
-    raw.send().await.refused(413, "REQUEST_BODY_TOO_LARGE");
+    // On a connection of its own: it is closed with the body unread.
+    let head = "POST /oauth/register HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 70000\r\n\r\n";
+    let refused = raw_exchange(&site.address(), head.as_bytes()).await;
+    assert_eq!(
+        (refused.status, refused.code().as_str()),
+        (413, "REQUEST_BODY_TOO_LARGE")
+    );
     let registered = register(&site, json!([CALLBACK])).await.expect(201).json();
     assert_eq!(registered["token_endpoint_auth_method"], "none");
     let preflight = site
