@@ -653,7 +653,8 @@ async fn registrations_are_bounded(store: Store) {
         .refused(429, "RATE_LIMITED");
     let site = Setup::new(store).start().await;
     // On a connection of its own: it is closed with the body unread.
-    let head = "POST /oauth/register HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 70000\r\n\r\n";
+    let head = "POST /oauth/register HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+                content-length: 70000\r\n\r\n";
     let refused = raw_exchange(&site.address(), head.as_bytes()).await;
     assert_eq!(
         (refused.status, refused.code().as_str()),
