@@ -24,7 +24,7 @@ pub(super) struct EstimateRequest {
     )]
     slug: String,
     /// The tool's arguments, as they will be sent; none when absent.
-    #[schema(required = false, nullable = false, example = json!({ "text": "hello" }))]
+    #[schema(required = false, nullable = false, example = json!({ "message": "hello" }))]
     args: Option<BTreeMap<String, Value>>,
     /// How long the price is kept; 120 when absent.
     #[schema(minimum = 30, maximum = 600, required = false, nullable = false)]
