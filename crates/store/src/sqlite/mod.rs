@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::{mpsc, oneshot};
 use turnpike_core::ids::TenantId;
@@ -109,9 +110,7 @@ impl SqliteStore {
 
     fn jobs(&self) -> Result<&mpsc::Sender<Job>, StoreError> {
         if self.failed.load(Ordering::Acquire) {
-            return Err(StoreError::Unavailable(
-                "a disk error stopped all writes: restart after repair".to_owned(),
-            ));
+            return Err(StoreError::Unavailable(writer::DISK_FAILED.to_owned()));
         }
         self.jobs
             .as_ref()
@@ -160,6 +159,10 @@ fn configure(connection: &Connection) -> Result<(), StoreError> {
         )
         .map_err(convert::store_error)?;
     connection.set_prepared_statement_cache_capacity(64);
+    // A statement keeps its plan whatever is bound to it; otherwise the partial indexes have some prepared anew.
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
+        .map_err(convert::store_error)?;
     Ok(())
 }
 

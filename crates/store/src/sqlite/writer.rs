@@ -19,6 +19,8 @@ use crate::sql::Statement;
 
 /// Accounts and end users kept in memory; above it all are forgotten.
 const MAX_KEPT_ROWS: usize = 20_000;
+/// What is said when a commit has failed on the disk.
+pub(super) const DISK_FAILED: &str = "a disk error stopped all writes: restart after repair";
 
 type Answer = oneshot::Sender<Result<Outcome, SubmitError>>;
 
@@ -32,6 +34,20 @@ pub(super) enum Job {
     Stop(oneshot::Sender<()>),
 }
 
+impl Job {
+    /// Answers that nothing of it was begun.
+    fn refuse(self, why: &str) {
+        let why = why.to_owned();
+        // Whoever went away is not told.
+        match self {
+            Self::Command(_, answer) => drop(answer.send(Err(SubmitError::Unavailable(why)))),
+            Self::Write(_, answer) => drop(answer.send(Err(StoreError::Unavailable(why)))),
+            Self::WriteBeside(_, answer) => drop(answer.send(Err(StoreError::Unavailable(why)))),
+            Self::Stop(done) => drop(done),
+        }
+    }
+}
+
 pub(super) fn run(
     mut connection: Connection,
     mut queue: mpsc::Receiver<Job>,
@@ -42,6 +58,11 @@ pub(super) fn run(
     let mut commands: Vec<(Box<Command>, Answer)> = Vec::with_capacity(max_batch);
     let mut next = queue.blocking_recv();
     while let Some(job) = next.take() {
+        if failed.load(Ordering::Acquire) && !matches!(job, Job::Stop(_)) {
+            job.refuse(DISK_FAILED);
+            next = queue.blocking_recv();
+            continue;
+        }
         let mut other = None;
         let mut seen = 0;
         let mut job = Some(job);
@@ -67,11 +88,15 @@ pub(super) fn run(
             run_batch(&mut connection, &mut books, &mut commands, failed);
         }
         match other {
+            // The batch before it was not written.
+            Some(job) if failed.load(Ordering::Acquire) && !matches!(job, Job::Stop(_)) => {
+                job.refuse(DISK_FAILED);
+            }
             Some(Job::Write(statements, answer)) => {
                 // These statements may change rows that are kept: a tenant's status, a policy.
                 books = Books::default();
                 if answer
-                    .send(write_directory(&mut connection, &statements))
+                    .send(write_directory(&mut connection, &statements, failed))
                     .is_err()
                 {
                     tracing::debug!("nobody waits for a write any more");
@@ -82,7 +107,10 @@ pub(super) fn run(
                     // The head of the audit log stands in the workspace's row, which is kept.
                     books = Books::default();
                 }
-                if answer.send(write_beside(&mut connection, &statements)).is_err() {
+                if answer
+                    .send(write_beside(&mut connection, &statements, failed))
+                    .is_err()
+                {
                     tracing::debug!("nobody waits for a write any more");
                 }
             }
@@ -102,15 +130,9 @@ pub(super) fn run(
 
 /// Answers what came after the stop: nothing of it was begun.
 fn refuse_waiting(queue: &mut mpsc::Receiver<Job>) {
-    let closed = || "the store is closed".to_owned();
     queue.close();
     while let Ok(job) = queue.try_recv() {
-        match job {
-            Job::Command(_, answer) => drop(answer.send(Err(SubmitError::Unavailable(closed())))),
-            Job::Write(_, answer) => drop(answer.send(Err(StoreError::Unavailable(closed())))),
-            Job::WriteBeside(_, answer) => drop(answer.send(Err(StoreError::Unavailable(closed())))),
-            Job::Stop(again) => drop(again),
-        }
+        job.refuse("the store is closed");
     }
 }
 
@@ -219,7 +241,7 @@ fn attempt(
     let committed = connection.prepare_cached("COMMIT")?.execute([]);
     if let Err(error) = committed {
         roll_back(connection);
-        let fatal = error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure);
+        let fatal = is_of_the_disk(&error);
         return Err(Failure {
             error,
             unknown: fatal,
@@ -228,6 +250,11 @@ fn attempt(
     }
     books.mark_stored();
     Ok(results)
+}
+
+/// What could not be written may be lost although a later sync succeeds.
+fn is_of_the_disk(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
 }
 
 fn roll_back(connection: &Connection) {
@@ -278,9 +305,13 @@ fn forget(books: &mut Books, needs: &Needs) {
     }
 }
 
-fn write_directory(connection: &mut Connection, statements: &[Statement]) -> Result<Vec<u64>, StoreError> {
+fn write_directory(
+    connection: &mut Connection,
+    statements: &[Statement],
+    failed: &AtomicBool,
+) -> Result<Vec<u64>, StoreError> {
     let mut touched = Vec::with_capacity(statements.len());
-    run_statements(connection, statements, &mut touched, |index, rows| {
+    run_statements(connection, statements, failed, &mut touched, |index, rows| {
         index == 0 && rows == 0
     })?;
     Ok(touched)
@@ -289,10 +320,11 @@ fn write_directory(connection: &mut Connection, statements: &[Statement]) -> Res
 fn write_beside(
     connection: &mut Connection,
     statements: &[Statement],
+    failed: &AtomicBool,
 ) -> Result<Option<Vec<u64>>, StoreError> {
     let mut touched = Vec::with_capacity(statements.len());
     let required = |index: usize| statements.get(index).is_some_and(|statement| statement.required);
-    let committed = run_statements(connection, statements, &mut touched, |index, rows| {
+    let committed = run_statements(connection, statements, failed, &mut touched, |index, rows| {
         rows == 0 && required(index)
     })?;
     Ok(committed.then_some(touched))
@@ -302,6 +334,7 @@ fn write_beside(
 fn run_statements(
     connection: &mut Connection,
     statements: &[Statement],
+    failed: &AtomicBool,
     touched: &mut Vec<u64>,
     stops: impl Fn(usize, u64) -> bool,
 ) -> Result<bool, StoreError> {
@@ -329,7 +362,12 @@ fn run_statements(
             return Ok(false);
         }
     }
-    transaction.commit().map_err(store_error)?;
+    if let Err(error) = transaction.commit() {
+        if is_of_the_disk(&error) {
+            failed.store(true, Ordering::Release);
+        }
+        return Err(store_error(error));
+    }
     touched.truncate(wanted);
     Ok(true)
 }

@@ -1,32 +1,33 @@
-//! The disk is full.
+//! The disk is full, or fails.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 
+use futures_util::future::join_all;
+use turnpike_core::ids::TenantId;
 use turnpike_core::ledger::{Action, Payer};
-use turnpike_store::{Ledger as _, SqliteOptions, SqliteStore, Statements as _, SubmitError, Upkeep as _};
+use turnpike_store::{
+    Directory as _, Ledger as _, PaidCalls as _, SqliteOptions, SqliteStore, Statements as _, StoreError,
+    SubmitError, Upkeep as _,
+};
+use uuid::Uuid;
 
 use crate::actions::{command, grant, new_hold, usd};
-use crate::world::{add_tenant, check_books};
+use crate::world::{NOW, add_tenant, check_books};
 
-// Fault matrix 199
-#[test]
-fn a_full_disk_refuses_and_recovers() {
-    const NAME: &str = "faults::disk::a_full_disk_refuses_and_recovers";
-    if std::env::var_os("TURNPIKE_TEST_SMALL_DISK").is_some() {
-        return tokio::runtime::Runtime::new()
-            .unwrap()
-            .block_on(on_a_small_disk());
-    }
-    // The body runs again in a mount namespace of its own, on a tmpfs of two megabytes.
-    let directory = tempfile::tempdir().unwrap();
-    let script = "mount -t tmpfs -o size=2m tmpfs \"$0\" && exec \"$@\"";
-    let output = Process::new("unshare")
-        .args(["--user", "--map-root-user", "--mount", "sh", "-c", script])
-        .arg(directory.path())
+/// Where the bodies of these tests are run again.
+const SMALL: &str = "TURNPIKE_TEST_SMALL_DISK";
+const FAILING: &str = "TURNPIKE_TEST_FAILING_DISK";
+const FILE: &str = "turnpike.db";
+
+/// Runs a test of this file again, after a shell's words, with the name of the variable set to a directory.
+fn runs_again(command: &[&str], name: &str, variable: &str, directory: &Path) {
+    let output = Process::new(command[0])
+        .args(&command[1..])
+        .arg(directory)
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", NAME, "--nocapture"])
-        .env("TURNPIKE_TEST_SMALL_DISK", directory.path())
+        .args(["--exact", name, "--nocapture"])
+        .env(variable, directory)
         .output()
         .unwrap();
     let (out, err) = (
@@ -36,8 +37,100 @@ fn a_full_disk_refuses_and_recovers() {
     assert!(output.status.success() && out.contains("1 passed"), "{out}{err}");
 }
 
+// Fault matrix 199
+#[test]
+fn a_full_disk_refuses_and_recovers() {
+    if std::env::var_os(SMALL).is_some() {
+        return tokio::runtime::Runtime::new()
+            .unwrap()
+            .block_on(on_a_small_disk());
+    }
+    // The body runs again in a mount namespace of its own, on a tmpfs of two megabytes.
+    let directory = tempfile::tempdir().unwrap();
+    let script = "mount -t tmpfs -o size=2m tmpfs \"$0\" && exec \"$@\"";
+    let command = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        script,
+    ];
+    let name = "faults::disk::a_full_disk_refuses_and_recovers";
+    runs_again(&command, name, SMALL, directory.path());
+}
+
+// Fault matrix 61: of a commit that failed on the disk nobody knows, and nothing is written after it.
+#[test]
+fn a_failing_disk_stops_all_writes() {
+    if std::env::var_os(FAILING).is_some() {
+        return tokio::runtime::Runtime::new()
+            .unwrap()
+            .block_on(on_a_failing_disk());
+    }
+    // The body runs again where a file cannot be longer than two megabytes: an input or output error for SQLite.
+    let directory = tempfile::tempdir().unwrap();
+    let script = "trap '' XFSZ; ulimit -f 4096; exec \"$@\"";
+    let name = "faults::disk::a_failing_disk_stops_all_writes";
+    runs_again(&["sh", "-c", script], name, FAILING, directory.path());
+
+    let told: i64 = std::fs::read_to_string(directory.path().join("told"))
+        .unwrap()
+        .parse()
+        .unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let store = SqliteStore::open(&SqliteOptions::new(directory.path().join(FILE))).unwrap();
+        let tenant = store.list_tenants().await.unwrap()[0].id;
+        let pool = store.find_account(&Payer::Pool.account(tenant)).await.unwrap();
+        let found = pool.map_or(0, |account| account.posted.get());
+        assert!(
+            (told..=told + 64).contains(&found),
+            "{told} were told, {found} are there"
+        );
+        check_books(&store).await;
+        store.close().await;
+    });
+}
+
+/// Many at once until one is not told, then everything is refused.
+async fn on_a_failing_disk() {
+    let directory = PathBuf::from(std::env::var_os(FAILING).unwrap());
+    let store = SqliteStore::open(&SqliteOptions::new(directory.join(FILE))).unwrap();
+    let tenant = add_tenant(&store).await;
+    let grants = || join_all((0..64).map(|_| store.submit(command(tenant, grant(&Payer::Pool, 1)))));
+    let mut told = 0;
+    let failed = loop {
+        let (granted, failed): (Vec<_>, Vec<_>) = grants().await.into_iter().partition(Result::is_ok);
+        told += granted.len();
+        if !failed.is_empty() {
+            break failed;
+        }
+        assert!(told < 100_000, "the disk never failed");
+    };
+    let unknown = |result: &Result<_, SubmitError>| matches!(result, Err(SubmitError::Unknown));
+    let refused = |result: &Result<_, SubmitError>| matches!(result, Err(SubmitError::Unavailable(_)));
+    assert!(failed.iter().any(unknown), "{failed:?}");
+    assert!(
+        failed.iter().all(|result| unknown(result) || refused(result)),
+        "{failed:?}"
+    );
+    assert!(grants().await.iter().all(refused));
+    let written = store
+        .ensure_house_tenant(TenantId(Uuid::from_u128(7)), "house", NOW)
+        .await;
+    assert!(
+        matches!(&written, Err(StoreError::Unavailable(why)) if why.contains("disk error")),
+        "{written:?}"
+    );
+    assert!(store.ping().await.is_err());
+    std::fs::write(directory.join("told"), told.to_string()).unwrap();
+    store.close().await;
+}
+
 async fn on_a_small_disk() {
-    let disk = PathBuf::from(std::env::var_os("TURNPIKE_TEST_SMALL_DISK").unwrap());
+    let disk = PathBuf::from(std::env::var_os(SMALL).unwrap());
     let ballast = disk.join("ballast");
     std::fs::write(&ballast, vec![0_u8; 800 * 1024]).unwrap();
     let store = SqliteStore::open(&SqliteOptions::new(disk.join("turnpike.db"))).unwrap();
