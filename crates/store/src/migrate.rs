@@ -39,6 +39,7 @@ pub(crate) const SQLITE: &[Migration] = migrations!("sqlite":
     11 "0011_imported_tools",
     12 "0012_quotes",
     13 "0013_agents",
+    14 "0014_paid_call_terms",
 );
 pub(crate) const POSTGRES: &[Migration] = migrations!("postgres":
     1 "0001_foundation",
@@ -54,6 +55,7 @@ pub(crate) const POSTGRES: &[Migration] = migrations!("postgres":
     11 "0011_imported_tools",
     12 "0012_quotes",
     13 "0013_agents",
+    14 "0014_paid_call_terms",
 );
 
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)";

@@ -1,9 +1,11 @@
 //! Paid calls, read with the SQL that both databases share. They are written by batches alone.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use turnpike_core::ids::{RequestId, TenantId};
 use turnpike_core::ledger::TenantStatus;
-use turnpike_core::ledger::paid_call::{PAYMENT_SCOPE, PaidCall, PaidCallIndex};
+use turnpike_core::ledger::paid_call::{PAYMENT_SCOPE, PaidCall, PaidCallIndex, PaidCallState};
 use turnpike_core::money::CreditsPerDollar;
 use turnpike_core::time::Timestamp;
 use uuid::Uuid;
@@ -70,36 +72,60 @@ pub(crate) fn house_tenant(id: TenantId, name: &str, at: Timestamp) -> Tenant {
     }
 }
 
-/// A tenant's paid calls by id, as [`rows::document`] and [`index`] read them, with the request that the payment was
-/// claimed for.
+/// What [`paid_call`] reads, of [`PAID_CALL_TABLES`].
+pub(crate) const PAID_CALL_COLUMNS: &str = "p.state, p.due_at, p.instance, t.payment_key, p.provider, p.base_cost, \
+     p.loss, p.created_at, p.ended_at, p.progress, t.document, t.signed";
+/// How many they are.
+pub(crate) const PAID_CALL_WIDTH: usize = 12;
+/// Which of them is what the claim wrote.
+pub(crate) const TERMS_COLUMN: usize = 10;
+/// What changes of paid calls and what does not.
+pub(crate) const PAID_CALL_TABLES: &str = "paid_calls p JOIN paid_call_terms t \
+     ON t.request_id = p.request_id AND t.tenant_id = p.tenant_id AND t.bucket = p.bucket";
+
+/// Reads [`PAID_CALL_COLUMNS`] from column `at` on.
+pub(crate) fn paid_call(row: &Row, at: usize) -> Result<PaidCall, StoreError> {
+    let signed = row.opt_text(at + 11)?.map(Arc::from);
+    Ok(PaidCall::from_parts(
+        rows::document(row, at + TERMS_COLUMN)?,
+        rows::document(row, at + 9)?,
+        &index(row, at)?,
+        signed,
+    ))
+}
+
+/// The columns of a paid call as they are stored, of [`PAID_CALL_COLUMNS`] from column `at` on.
+pub(crate) fn index(row: &Row, at: usize) -> Result<PaidCallIndex<'_>, StoreError> {
+    let state = PaidCallState::from_code(row.small(at)?);
+    Ok(PaidCallIndex {
+        state: state.ok_or_else(|| StoreError::Corrupt("state of a paid call".to_owned()))?,
+        due_at: rows::instant(row, at + 1)?,
+        instance: row.uuid(at + 2)?,
+        payment_key: row.text(at + 3)?,
+        provider: row.opt_text(at + 4)?,
+        base_cost: rows::micros(row, at + 5)?,
+        loss: rows::micros(row, at + 6)?,
+        created_at: rows::instant(row, at + 7)?,
+        ended_at: rows::opt_instant(row, at + 8)?,
+    })
+}
+
+/// A tenant's paid calls by id, as [`paid_call`] and [`index`] read them unless the terms are missing, and in the columns
+/// after them the request that the payment was claimed for and the call's own.
 pub(crate) fn paid_calls_in_order(tenant: TenantId) -> Statement {
     let sql = format!(
-        "SELECT p.document, p.state, p.due_at, p.instance, p.payment_key, p.provider, p.base_cost, p.loss,
-             p.created_at, p.ended_at, c.subject
-         FROM paid_calls p LEFT JOIN claims c ON c.bucket = p.bucket AND c.tenant_id = p.tenant_id
-             AND c.scope = '{PAYMENT_SCOPE}' AND c.key = p.payment_key
+        "SELECT {PAID_CALL_COLUMNS}, c.subject, p.request_id
+         FROM paid_calls p LEFT JOIN paid_call_terms t
+             ON t.request_id = p.request_id AND t.tenant_id = p.tenant_id AND t.bucket = p.bucket
+         LEFT JOIN claims c ON c.bucket = p.bucket AND c.tenant_id = p.tenant_id
+             AND c.scope = '{PAYMENT_SCOPE}' AND c.key = t.payment_key
          WHERE p.bucket = $1 AND p.tenant_id = $2 ORDER BY p.request_id"
     );
     Statement::new(sql, tenant_params(tenant))
 }
 
-/// What stands beside a paid call of [`paid_calls_in_order`].
-pub(crate) fn index(row: &Row) -> Result<PaidCallIndex<'_>, StoreError> {
-    Ok(PaidCallIndex {
-        state: row.small(1)?,
-        due_at: rows::instant(row, 2)?,
-        instance: row.uuid(3)?,
-        payment_key: row.text(4)?,
-        provider: row.opt_text(5)?,
-        base_cost: rows::micros(row, 6)?,
-        loss: rows::micros(row, 7)?,
-        created_at: rows::instant(row, 8)?,
-        ended_at: rows::opt_instant(row, 9)?,
-    })
-}
-
 fn found(row: &Row) -> Result<(TenantId, PaidCall), StoreError> {
-    Ok((TenantId(row.uuid(0)?), rows::document(row, 1)?))
+    Ok((TenantId(row.uuid(0)?), paid_call(row, 1)?))
 }
 
 #[async_trait]
@@ -119,9 +145,11 @@ impl<S: Sql> PaidCalls for S {
     }
 
     async fn find_paid_call(&self, request: RequestId) -> Result<Option<(TenantId, PaidCall)>, StoreError> {
-        let sql = "SELECT tenant_id, document FROM paid_calls WHERE request_id = $1
-                   ORDER BY created_at DESC, tenant_id DESC LIMIT 1";
-        let rows = self.query(sql, params![request.0]).await?;
+        let sql = format!(
+            "SELECT p.tenant_id, {PAID_CALL_COLUMNS} FROM {PAID_CALL_TABLES} WHERE p.request_id = $1
+             ORDER BY p.created_at DESC, p.tenant_id DESC LIMIT 1"
+        );
+        let rows = self.query(&sql, params![request.0]).await?;
         rows.first().map(found).transpose()
     }
 
@@ -151,20 +179,19 @@ impl<S: Sql> PaidCalls for S {
         if key.contains('\0') {
             return Ok((self.find_paid_call(request).await?, None));
         }
-        let sql = "SELECT tenant_id, document, subject FROM (
-                       SELECT tenant_id, document, NULL AS subject, created_at AS at FROM paid_calls WHERE request_id = $1
-                       UNION ALL
-                       SELECT NULL, NULL, subject, 0 FROM claims
-                       WHERE bucket = $2 AND tenant_id = $3 AND scope = $4 AND key = $5) AS both_of_them
-                   ORDER BY at DESC, tenant_id DESC";
+        let sql = format!(
+            "SELECT p.tenant_id, {PAID_CALL_COLUMNS}, c.subject
+             FROM (SELECT 1 AS one) AS always LEFT JOIN ({PAID_CALL_TABLES}) ON p.request_id = $1
+                 LEFT JOIN claims c ON c.bucket = $2 AND c.tenant_id = $3 AND c.scope = $4 AND c.key = $5
+             ORDER BY p.created_at DESC, p.tenant_id DESC LIMIT 1"
+        );
         let params = params![request.0, tenant.bucket(), tenant.0, PAYMENT_SCOPE, key];
-        let rows = self.query(sql, params).await?;
-        let call = rows.iter().find(|row| matches!(row.opt_text(1), Ok(Some(_))));
-        let mut claimed = None;
-        for row in &rows {
-            claimed = claimed.or(row.opt_uuid(2)?);
-        }
-        Ok((call.map(found).transpose()?, claimed.map(RequestId)))
+        let rows = self.query(&sql, params).await?;
+        let Some(row) = rows.first() else {
+            return Ok((None, None));
+        };
+        let call = row.opt_uuid(0)?.map(|_| found(row)).transpose()?;
+        Ok((call, row.opt_uuid(PAID_CALL_WIDTH + 1)?.map(RequestId)))
     }
 
     async fn list_due_paid_calls(&self, due: DuePaidCalls) -> Result<Vec<(TenantId, PaidCall)>, StoreError> {
@@ -174,17 +201,18 @@ impl<S: Sql> PaidCalls for S {
             if let Some(instance) = instance {
                 params.push(Param::from(instance));
                 let number = params.len().to_string();
-                or.extend([" OR instance ", sign, " $", &number]);
+                or.extend([" OR p.instance ", sign, " $", &number]);
             }
         }
         let states = if due.answered {
-            "state < 4 AND state >= 2"
+            "p.state < 4 AND p.state >= 2"
         } else {
-            "state < 2"
+            // Said as the index says it, which is of open calls.
+            "p.state < 4 AND p.state < 2"
         };
         let sql = format!(
-            "SELECT tenant_id, document FROM paid_calls WHERE {states} AND (due_at <= $1{or})
-             ORDER BY due_at, tenant_id, request_id LIMIT $2"
+            "SELECT p.tenant_id, {PAID_CALL_COLUMNS} FROM {PAID_CALL_TABLES}
+             WHERE {states} AND (p.due_at <= $1{or}) ORDER BY p.due_at, p.tenant_id, p.request_id LIMIT $2"
         );
         // A row that cannot be read must not keep the others from being found; the audit tells of it.
         let rows = self.query(&sql, params).await?;

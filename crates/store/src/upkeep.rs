@@ -1,14 +1,14 @@
 //! The audit and the small questions one asks of a database.
 
 use async_trait::async_trait;
-use turnpike_core::ids::TenantId;
+use turnpike_core::ids::{RequestId, TenantId};
 use turnpike_core::ledger::TenantHead;
 use turnpike_core::ledger::audit::{AuditReport, Auditor};
 
 use crate::approvals::{self, approvals_in_order};
 use crate::audit_log::{self, audit_in_order};
 use crate::error::StoreError;
-use crate::paid_calls::{self, paid_calls_in_order};
+use crate::paid_calls::{self, PAID_CALL_WIDTH, TERMS_COLUMN, paid_calls_in_order};
 use crate::payouts::{self, payouts_in_order};
 use crate::quotes::{self, quotes_in_order};
 use crate::rows::{self, ACCOUNT_COLUMNS, TENANT_HEAD_COLUMNS, tenant_params};
@@ -64,9 +64,13 @@ pub(crate) trait SharedUpkeep: Sql {
                 1 => auditor.hold(tenant, &rows::hold(&row)?.1),
                 2 => auditor.topup(tenant, &rows::document(&row, 0)?),
                 3 => auditor.payout(&rows::document(&row, 0)?, &payouts::index(&row)?),
+                4 if row.opt_text(TERMS_COLUMN)?.is_none() => {
+                    auditor.paid_call_without_terms(RequestId(row.uuid(PAID_CALL_WIDTH + 1)?));
+                }
                 4 => {
-                    let call = rows::document(&row, 0)?;
-                    auditor.paid_call(tenant, &call, &paid_calls::index(&row)?, row.opt_uuid(10)?);
+                    let call = paid_calls::paid_call(&row, 0)?;
+                    let claimed_for = row.opt_uuid(PAID_CALL_WIDTH)?;
+                    auditor.paid_call(tenant, &call, &paid_calls::index(&row, 0)?, claimed_for);
                 }
                 5 => {
                     let key = rows::account_key(tenant, row.small(0)?, row.text(1)?)?;

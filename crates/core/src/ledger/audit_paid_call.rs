@@ -6,7 +6,7 @@ use super::account::AccountKind;
 use super::audit::Auditor;
 use super::paid_call::{PaidCall, PaidCallIndex, PaidCallState, Settlement};
 use super::transfer::{Cause, Transfer};
-use crate::ids::TenantId;
+use crate::ids::{ReceiptId, RequestId, TenantId};
 use crate::money::Micros;
 
 impl Auditor {
@@ -24,6 +24,12 @@ impl Auditor {
                 transfer.seq, transfer.cause, transfer.debit, transfer.credit
             ));
         }
+    }
+
+    /// A paid call of which is stored how far it is, and not what it is.
+    pub fn paid_call_without_terms(&mut self, id: RequestId) {
+        self.counts.paid_calls = self.counts.paid_calls.saturating_add(1);
+        self.find(format!("paid call {}: its terms are missing", ReceiptId::of(id)));
     }
 
     /// A paid call, in any order, after all transfers, with what is stored beside it and the request that its payment
@@ -51,6 +57,7 @@ impl Auditor {
         self.entries_fit(id, paid, Micros::ZERO, call.loss);
         let is_settled = call.state == PaidCallState::Settled;
         let is_answered = matches!(call.state, PaidCallState::Settling | PaidCallState::Refused);
+        let is_unanswered = matches!(call.state, PaidCallState::Claimed | PaidCallState::Dispatched);
         let untraced =
             |settlement: &Settlement| !settlement.amount.is_zero() && settlement.transaction.is_empty();
         let contradicts = (is_settled && call.settlement.is_none())
@@ -59,6 +66,8 @@ impl Auditor {
             || call.state.is_open() == call.ended_at.is_some()
             || (call.state == PaidCallState::Failed) != call.failure.is_some()
             || ((is_settled || is_answered) && call.charge.is_none())
+            || (is_unanswered && call.charge.is_some())
+            || (call.state == PaidCallState::Claimed && call.dispatched_at.is_some())
             || (!call.state.is_open() && call.payment.signed.is_some())
             || call
                 .charge

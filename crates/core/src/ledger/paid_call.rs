@@ -111,7 +111,8 @@ pub struct Payment {
     pub max: Micros,
     /// From then on it cannot be settled.
     pub valid_before: Timestamp,
-    /// What a facilitator needs to settle it, as JSON; gone when the call is over.
+    /// What a facilitator needs to settle it, as JSON; gone when the call is over. Stored beside the rest.
+    #[serde(skip)]
     pub signed: Option<Arc<str>>,
 }
 
@@ -147,9 +148,8 @@ pub struct Settlement {
     pub at: Timestamp,
 }
 
-/// A call that a wallet pays for by itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// A call that a wallet pays for by itself. Stored as [`PaidTerms`], [`PaidProgress`] and [`PaidCallIndex`].
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaidCall {
     /// The caller's or our id of the request; also the id under which its answer is stored.
     pub id: RequestId,
@@ -174,7 +174,6 @@ pub struct PaidCall {
     /// The last refusal, as the caller gets it, JSON.
     pub refusal: Option<Arc<str>>,
     /// When that was.
-    #[serde(default)]
     pub refused_at: Option<Timestamp>,
     /// The proof; also of a call that failed because less was paid than was due.
     pub settlement: Option<Settlement>,
@@ -239,7 +238,7 @@ impl PaidCall {
     /// What it is found and summed up by.
     pub fn index(&self) -> PaidCallIndex<'_> {
         PaidCallIndex {
-            state: self.state.code(),
+            state: self.state,
             due_at: self.due_at,
             instance: self.instance,
             payment_key: &self.payment.key,
@@ -249,6 +248,69 @@ impl PaidCall {
             created_at: self.created_at,
             ended_at: self.ended_at,
         }
+    }
+
+    /// What is written of it once.
+    pub fn terms(&self) -> PaidTerms {
+        PaidTerms {
+            id: self.id,
+            subject: self.subject.clone(),
+            payment: self.payment.clone(),
+            created_at: self.created_at,
+        }
+    }
+
+    /// What is written of it with each step.
+    pub fn progress(&self) -> PaidProgress {
+        PaidProgress {
+            dispatched_at: self.dispatched_at,
+            charge: self.charge,
+            usage: self.usage,
+            tries: self.tries,
+            refusal: self.refusal.clone(),
+            refused_at: self.refused_at,
+            settlement: self.settlement.clone(),
+            failure: self.failure.clone(),
+        }
+    }
+
+    /// The call whose parts these are; `signed` is what was signed, when it is stored still.
+    pub fn from_parts(
+        terms: PaidTerms,
+        progress: PaidProgress,
+        index: &PaidCallIndex<'_>,
+        signed: Option<Arc<str>>,
+    ) -> Self {
+        let signed = signed.filter(|_| index.state.is_open());
+        Self {
+            id: terms.id,
+            subject: terms.subject,
+            payment: Payment {
+                signed,
+                ..terms.payment
+            },
+            state: index.state,
+            instance: index.instance,
+            due_at: index.due_at,
+            dispatched_at: progress.dispatched_at,
+            charge: progress.charge,
+            usage: progress.usage,
+            tries: progress.tries,
+            refusal: progress.refusal,
+            refused_at: progress.refused_at,
+            settlement: progress.settlement,
+            failure: progress.failure,
+            loss: index.loss,
+            created_at: terms.created_at,
+            ended_at: index.ended_at,
+        }
+    }
+
+    /// Whether it is over and what was signed could be used still: then it is deleted. A payment that was used up is
+    /// public and worth nothing.
+    pub fn leaves_what_was_signed(&self) -> bool {
+        let transaction = self.settlement.as_ref().map(|settlement| &settlement.transaction);
+        !self.state.is_open() && transaction.is_none_or(|transaction| transaction.is_empty())
     }
 
     /// The claim that keeps a payment from paying for two requests.
@@ -261,11 +323,55 @@ impl PaidCall {
     }
 }
 
-/// What a paid call is found and summed up by: stored beside it.
+/// What stays as it is from a call's claim on: written once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PaidTerms {
+    /// [`PaidCall::id`].
+    pub id: RequestId,
+    /// [`PaidCall::subject`].
+    pub subject: PaidSubject,
+    /// [`PaidCall::payment`], without what was signed.
+    pub payment: Payment,
+    /// [`PaidCall::created_at`].
+    pub created_at: Timestamp,
+}
+
+/// What becomes of a call: small, because it is written with each step.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PaidProgress {
+    /// [`PaidCall::dispatched_at`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispatched_at: Option<Timestamp>,
+    /// [`PaidCall::charge`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charge: Option<Charge>,
+    /// [`PaidCall::usage`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// [`PaidCall::tries`].
+    #[serde(default)]
+    pub tries: u32,
+    /// [`PaidCall::refusal`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<Arc<str>>,
+    /// [`PaidCall::refused_at`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused_at: Option<Timestamp>,
+    /// [`PaidCall::settlement`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settlement: Option<Settlement>,
+    /// [`PaidCall::failure`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Arc<str>>,
+}
+
+/// What a paid call is found and summed up by: the columns of its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaidCallIndex<'a> {
-    /// [`PaidCallState::code`].
-    pub state: i16,
+    /// [`PaidCall::state`].
+    pub state: PaidCallState,
     /// [`PaidCall::due_at`].
     pub due_at: Timestamp,
     /// [`PaidCall::instance`].

@@ -17,6 +17,7 @@ use turnpike_core::ledger::{AccountKey, Books, Needs, Table};
 
 use super::convert;
 use crate::error::StoreError;
+use crate::paid_calls::{PAID_CALL_COLUMNS, PAID_CALL_TABLES, paid_call};
 use crate::rows::{
     self, ACCOUNT_COLUMNS, END_USER_COLUMNS, HOLD_COLUMNS, TENANT_HEAD_COLUMNS, TOKEN_COLUMNS, TOKEN_WIDTH,
 };
@@ -122,9 +123,11 @@ impl Loads {
         let payout_settings = "SELECT k.n, d.document
              FROM unnest($1::smallint[], $2::uuid[]) WITH ORDINALITY AS k(b, t, n)
              JOIN payout_settings d ON d.bucket = k.b AND d.tenant_id = k.t";
-        let paid_calls = "SELECT k.n, d.document
+        let paid_calls = format!(
+            "SELECT k.n, {PAID_CALL_COLUMNS}
              FROM unnest($1::smallint[], $2::uuid[], $3::uuid[]) WITH ORDINALITY AS k(b, t, i, n)
-             JOIN paid_calls d ON d.bucket = k.b AND d.tenant_id = k.t AND d.request_id = k.i";
+             JOIN ({PAID_CALL_TABLES}) ON p.bucket = k.b AND p.tenant_id = k.t AND p.request_id = k.i"
+        );
         let quotes = "SELECT k.n, d.document
              FROM unnest($1::smallint[], $2::uuid[], $3::uuid[]) WITH ORDINALITY AS k(b, t, i, n)
              JOIN quotes d ON d.bucket = k.b AND d.tenant_id = k.t AND d.quote_id = k.i";
@@ -146,7 +149,7 @@ impl Loads {
         let (payouts, payout_settings, paid_calls) = tokio::try_join!(
             client.prepare(payouts),
             client.prepare(payout_settings),
-            client.prepare(paid_calls),
+            client.prepare(&paid_calls),
         )?;
         let (topups, auto_topups, tokens, tokens_of, drift_windows) = tokio::try_join!(
             client.prepare(topups),
@@ -461,7 +464,7 @@ impl Keys {
             self.paid_calls,
             &found.paid_calls,
             0,
-            |row| rows::document(row, 1),
+            |row| paid_call(row, 1),
         )?;
         fill(&mut books.quotes, self.quotes, &found.quotes, 0, |row| {
             rows::document(row, 1)

@@ -6,6 +6,7 @@ use turnpike_core::ledger::{Books, Needs};
 
 use super::convert::row;
 use crate::error::StoreError;
+use crate::paid_calls::{PAID_CALL_COLUMNS, PAID_CALL_TABLES, paid_call};
 use crate::rows::{
     self, ACCOUNT_COLUMNS, END_USER_COLUMNS, HOLD_COLUMNS, TENANT_HEAD_COLUMNS, TOKEN_COLUMNS, TOKEN_WIDTH,
 };
@@ -156,9 +157,10 @@ pub(super) fn load(connection: &Connection, books: &mut Books, needs: &Needs) ->
         connection,
         books.paid_calls,
         &needs.paid_calls,
-        "SELECT document FROM paid_calls WHERE bucket = ?1 AND tenant_id = ?2 AND request_id = ?3",
+        "SELECT {PAID_CALL_COLUMNS} FROM {PAID_CALL_TABLES}
+         WHERE p.bucket = ?1 AND p.tenant_id = ?2 AND p.request_id = ?3",
         |key| params![key.0.bucket(), key.0.0.as_bytes(), key.1.0.as_bytes()],
-        |row| rows::document(row, 0)
+        |row| paid_call(row, 0)
     );
     load_missing!(
         connection,

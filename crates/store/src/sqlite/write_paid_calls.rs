@@ -27,25 +27,36 @@ pub(super) fn write(connection: &Connection, books: &Books) -> rusqlite::Result<
 
 fn insert(connection: &Connection, tenant: TenantId, id: RequestId, call: &PaidCall) -> rusqlite::Result<()> {
     let mut insert = connection.prepare_cached(
-        "INSERT INTO paid_calls (bucket, tenant_id, request_id, state, due_at, instance, payment_key, provider,
-             base_cost, loss, created_at, ended_at, document)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+        "INSERT INTO paid_calls (bucket, tenant_id, request_id, state, due_at, instance, provider, base_cost, loss,
+             created_at, ended_at, progress)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
     )?;
     let index = call.index();
     insert.execute(params![
         tenant.bucket(),
         tenant.0.as_bytes(),
         id.0.as_bytes(),
-        index.state,
+        index.state.code(),
         index.due_at.millis(),
         index.instance.as_bytes(),
-        index.payment_key,
         index.provider,
         index.base_cost.get(),
         index.loss.get(),
         index.created_at.millis(),
         millis(index.ended_at),
-        json(call)?,
+        json(&call.progress())?,
+    ])?;
+    let mut insert = connection.prepare_cached(
+        "INSERT INTO paid_call_terms (bucket, tenant_id, request_id, payment_key, document, signed)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?;
+    insert.execute(params![
+        tenant.bucket(),
+        tenant.0.as_bytes(),
+        id.0.as_bytes(),
+        index.payment_key,
+        json(&call.terms())?,
+        call.payment.signed,
     ])?;
     Ok(())
 }
@@ -54,7 +65,7 @@ fn insert(connection: &Connection, tenant: TenantId, id: RequestId, call: &PaidC
 fn update(connection: &Connection, tenant: TenantId, id: RequestId, call: &PaidCall) -> rusqlite::Result<()> {
     let mut update = connection.prepare_cached(
         "UPDATE paid_calls SET state = ?4, due_at = ?5, instance = ?6, base_cost = ?7, loss = ?8, ended_at = ?9,
-             document = ?10
+             progress = ?10
          WHERE bucket = ?1 AND tenant_id = ?2 AND request_id = ?3",
     )?;
     let index = call.index();
@@ -62,20 +73,30 @@ fn update(connection: &Connection, tenant: TenantId, id: RequestId, call: &PaidC
         tenant.bucket(),
         tenant.0.as_bytes(),
         id.0.as_bytes(),
-        index.state,
+        index.state.code(),
         index.due_at.millis(),
         index.instance.as_bytes(),
         index.base_cost.get(),
         index.loss.get(),
         millis(index.ended_at),
-        json(call)?,
+        json(&call.progress())?,
     ])?;
+    if call.leaves_what_was_signed() {
+        let mut forget = connection.prepare_cached(
+            "UPDATE paid_call_terms SET signed = NULL WHERE bucket = ?1 AND tenant_id = ?2 AND request_id = ?3",
+        )?;
+        forget.execute(params![tenant.bucket(), tenant.0.as_bytes(), id.0.as_bytes()])?;
+    }
     Ok(())
 }
 
 fn delete(connection: &Connection, tenant: TenantId, id: RequestId) -> rusqlite::Result<()> {
-    let mut delete = connection
-        .prepare_cached("DELETE FROM paid_calls WHERE bucket = ?1 AND tenant_id = ?2 AND request_id = ?3")?;
-    delete.execute(params![tenant.bucket(), tenant.0.as_bytes(), id.0.as_bytes()])?;
+    for sql in [
+        "DELETE FROM paid_calls WHERE bucket = ?1 AND tenant_id = ?2 AND request_id = ?3",
+        "DELETE FROM paid_call_terms WHERE bucket = ?1 AND tenant_id = ?2 AND request_id = ?3",
+    ] {
+        let mut delete = connection.prepare_cached(sql)?;
+        delete.execute(params![tenant.bucket(), tenant.0.as_bytes(), id.0.as_bytes()])?;
+    }
     Ok(())
 }

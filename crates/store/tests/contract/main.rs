@@ -38,6 +38,7 @@ mod text;
 mod tokens;
 mod topups;
 mod upgrade;
+mod upgrade_paid_calls;
 mod webhooks;
 mod webhooks_many;
 mod world;

@@ -116,7 +116,7 @@ fn leases(new: &NewPaidCall, tries: u32) -> Action {
     })
 }
 
-fn row(answered: Result<Outcome, SubmitError>) -> (PaidCall, bool) {
+pub(crate) fn row(answered: Result<Outcome, SubmitError>) -> (PaidCall, bool) {
     let Ok(Outcome::PaidCall { call, changed }) = answered else {
         panic!("{answered:?}")
     };
@@ -555,14 +555,24 @@ pub(crate) async fn a_restart_reads_the_same_rows(world: &World) {
 pub(crate) async fn the_audit_finds_a_paid_call_that_was_tampered_with(world: &World) {
     world.tamper();
     for (edit, finding) in [
-        ("UPDATE paid_calls SET loss = 7", "its columns contradict"),
+        ("UPDATE paid_calls SET loss = 7", "in the ledger"),
+        ("UPDATE paid_calls SET created_at = 7", "its columns contradict"),
+        (
+            "UPDATE paid_call_terms SET payment_key = 'other'",
+            "its columns contradict",
+        ),
+        ("UPDATE paid_calls SET state = 2", "its record contradict"),
         ("UPDATE paid_calls SET base_cost = 7", "its columns contradict"),
         ("DELETE FROM claims", "its payment is not claimed for it"),
         (
-            "UPDATE paid_calls SET document = REPLACE(document, '\"amount\":\"0.0005\"', '\"amount\":\"0.0004\"')",
+            "UPDATE paid_calls SET progress = REPLACE(progress, '\"amount\":\"0.0005\"', '\"amount\":\"0.0004\"')",
             "charged is",
         ),
-        ("DELETE FROM paid_calls", "has entries and no record"),
+        ("DELETE FROM paid_call_terms", "its terms are missing"),
+        (
+            "UPDATE paid_calls SET state = 0, ended_at = NULL",
+            "its record contradict",
+        ),
     ] {
         let tenant = house(&*world.store).await;
         let new = new_call("exact:one");
