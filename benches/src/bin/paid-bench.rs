@@ -313,7 +313,7 @@ async fn signed(target: &Target, number: usize) -> Result<VecDeque<Request<Full<
     let body = target.body(false);
     let mut connection = Connection::open(target.address).await?;
     let mut requests = VecDeque::with_capacity(number);
-    for (number, wallet) in (0..number).zip(wallets.iter().cycle()) {
+    for wallet in wallets.iter().cycle().take(number) {
         let response = connection.send(target.request(&body, None)).await?;
         let header = |name: &HeaderName| -> Result<HeaderValue> {
             Ok(response.headers().get(name).ok_or("a header is missing")?.clone())
@@ -323,8 +323,8 @@ async fn signed(target: &Target, number: usize) -> Result<VecDeque<Request<Full<
         let required: PaymentRequired = wire::from_header(required.to_str()?)?;
         let accepted = required.accepts.first().ok_or("no terms")?;
         let mut nonce = [0; 32];
-        nonce[..16].copy_from_slice(uuid::Uuid::parse_str(id.to_str()?)?.as_bytes());
-        nonce[16..24].copy_from_slice(&u64::try_from(number)?.to_be_bytes());
+        // Random from its first byte on, as clients choose it: it decides where an index writes.
+        nonce[..16].copy_from_slice(uuid::Uuid::new_v4().as_bytes());
         let now = std::time::SystemTime::UNIX_EPOCH.elapsed()?.as_secs();
         let terms = Terms {
             nonce,

@@ -110,6 +110,15 @@ uuid_id!(
     ReceiptId
 );
 
+impl RequestId {
+    /// An id of ours: UUIDv7 (RFC 9562), so that requests of the same time stand beside each other in an index, with
+    /// all its 74 other bits random: whoever knows it may fetch the answer, so no counter may stand in it.
+    pub fn issued(at: Timestamp, random: [u8; 10]) -> Self {
+        let millis = u64::try_from(at.millis()).unwrap_or_default();
+        Self(uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid())
+    }
+}
+
 impl ReceiptId {
     /// The receipt of the request; the request cannot be told from it.
     pub fn of(request: RequestId) -> Self {

@@ -276,8 +276,7 @@ impl PaidCallDesk {
         let parts = &self.parts;
         let id = id.unwrap_or_else(|| {
             let random = parts.engine.environment.random_32();
-            let bytes = random.first_chunk().copied().unwrap_or_default();
-            RequestId(uuid::Builder::from_random_bytes(bytes).into_uuid())
+            RequestId::issued(self.now(), random.first_chunk().copied().unwrap_or_default())
         });
         let offering = parts
             .known_offering()

@@ -1,6 +1,8 @@
 //! What a request pays with: which request it names, whether it stands for another one, whether a facilitator may be
 //! asked about it.
 
+use std::borrow::Cow;
+
 use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{RequestId, TenantId};
 use turnpike_core::ledger::paid_call::{Operation, PaidBy, PaidCall};
@@ -108,7 +110,7 @@ impl PaidCallDesk {
                 if let Err(refused) = settings.check_terms(prepared, id, &payment.accepted, now) {
                     return Ok(Err(refused));
                 }
-                (PaidBy::X402, (**payment).clone())
+                (PaidBy::X402, Cow::Borrowed(&**payment))
             }
             Offered::Mpp(credential) => {
                 let accepted = match &**credential {
@@ -120,7 +122,7 @@ impl PaidCallDesk {
                     Err(_unreadable) => Err(unreadable(credential)),
                 };
                 match accepted {
-                    Ok(payment) => (PaidBy::Mpp, payment),
+                    Ok(payment) => (PaidBy::Mpp, Cow::Owned(payment)),
                     Err(refused) => return Ok(Err(refused)),
                 }
             }

@@ -30,7 +30,7 @@ async fn an_unpaid_request_is_told_the_terms(store: Store) {
         assert!(reply.header("payment-required").unwrap().len() < 4096);
         assert_eq!(reply.header("x-svc-simulated"), None);
         let id: uuid::Uuid = offer.id.parse().unwrap();
-        assert_eq!(id.get_version_num(), 4);
+        assert_eq!(id.get_version_num(), 7);
 
         let terms = offer.terms();
         assert_eq!(offer.required.x402_version, 2);

@@ -1,7 +1,7 @@
 //! What the simulated facilitator remembers: uses and balances, each with a bound.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use turnpike_core::x402::{Address, Authorization, Scheme};
 
@@ -43,28 +43,29 @@ pub(super) struct Book {
     wallets: HashMap<Address, u64>,
     /// The first to spend first.
     spenders: VecDeque<Address>,
-    /// Signatures that were checked, so that what was verified is settled without the curve.
-    signed: HashSet<Word>,
+    /// What was signed by its payer for sure, so that what was verified is settled without the curve.
+    signed: HashMap<UseKey, Authorization>,
     /// Oldest first.
-    marks: VecDeque<Word>,
+    signers: VecDeque<UseKey>,
 }
 
 /// Most signatures that are remembered.
 const MAX_SIGNED: usize = 10_000;
 
 impl Book {
-    /// Whether the signature with this mark was checked.
-    pub(super) fn is_signed(&self, mark: &Word) -> bool {
-        self.signed.contains(mark)
+    /// Whether exactly this was found to be signed by its payer.
+    pub(super) fn is_signed(&self, authorization: &Authorization) -> bool {
+        self.signed.get(&use_key(authorization)) == Some(authorization)
     }
 
-    /// The signature with this mark is the payer's.
-    pub(super) fn remember_signed(&mut self, mark: Word) {
-        if self.signed.insert(mark) {
-            self.marks.push_back(mark);
+    /// This is signed by its payer.
+    pub(super) fn remember_signed(&mut self, authorization: &Authorization) {
+        let key = use_key(authorization);
+        if self.signed.insert(key, authorization.clone()).is_none() {
+            self.signers.push_back(key);
         }
-        if self.marks.len() > MAX_SIGNED
-            && let Some(oldest) = self.marks.pop_front()
+        if self.signers.len() > MAX_SIGNED
+            && let Some(oldest) = self.signers.pop_front()
         {
             self.signed.remove(&oldest);
         }
@@ -83,8 +84,8 @@ impl Book {
             used: VecDeque::new(),
             wallets: HashMap::new(),
             spenders: VecDeque::new(),
-            signed: HashSet::new(),
-            marks: VecDeque::new(),
+            signed: HashMap::new(),
+            signers: VecDeque::new(),
         }
     }
 

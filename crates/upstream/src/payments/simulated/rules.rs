@@ -6,7 +6,7 @@ use turnpike_core::x402::{Address, Authorization, Malformed, PaymentRequirements
 
 use super::SimulatedFacilitator;
 use crate::payments::SignedPayment;
-use crate::payments::eip712::{keccak, recover, signed_digest};
+use crate::payments::eip712::{recover, signed_digest};
 
 /// An authorisation that ends sooner is refused: it might be too late for the chain.
 const END_MARGIN_SECONDS: i64 = 6;
@@ -162,14 +162,13 @@ impl SimulatedFacilitator {
     }
 
     fn check_signature(&self, authorization: &Authorization, reason: &'static str) -> Result<(), Refusal> {
-        let digest = signed_digest(authorization, &self.token);
-        let mark = keccak(&[&digest, &authorization.payer.0, &authorization.signature]);
-        if self.with(|book| book.is_signed(&mark)) {
+        if self.with(|book| book.is_signed(authorization)) {
             return Ok(());
         }
+        let digest = signed_digest(authorization, &self.token);
         match recover(&digest, &authorization.signature) {
             Ok(signer) if signer == authorization.payer => {
-                self.with(|book| book.remember_signed(mark));
+                self.with(|book| book.remember_signed(authorization));
                 Ok(())
             }
             Ok(_other) => refuse(reason, "the signature is not the payer's"),
