@@ -322,9 +322,8 @@ async fn signed(target: &Target, number: usize) -> Result<VecDeque<Request<Full<
         response.into_body().collect().await?;
         let required: PaymentRequired = wire::from_header(required.to_str()?)?;
         let accepted = required.accepts.first().ok_or("no terms")?;
-        let mut nonce = [0; 32];
         // Random from its first byte on, as clients choose it: it decides where an index writes.
-        nonce[..16].copy_from_slice(uuid::Uuid::new_v4().as_bytes());
+        let nonce: [u8; 32] = rand::random();
         let now = std::time::SystemTime::UNIX_EPOCH.elapsed()?.as_secs();
         let terms = Terms {
             nonce,

@@ -187,15 +187,14 @@ pub fn from_header<T: serde::de::DeserializeOwned>(value: &str) -> Result<T, Mal
     if value.len() > MAX_HEADER_BYTES {
         return Err(Malformed::new(format!("longer than {MAX_HEADER_BYTES} bytes")));
     }
-    let standard: String = value
-        .trim()
-        .chars()
-        .map(|character| match character {
-            '-' => '+',
-            '_' => '/',
+    let mut standard = value.trim().as_bytes().to_vec();
+    for byte in &mut standard {
+        *byte = match *byte {
+            b'-' => b'+',
+            b'_' => b'/',
             other => other,
-        })
-        .collect();
+        };
+    }
     let json = ANY_PADDING
         .decode(standard)
         .map_err(|_invalid| Malformed::new("no base64"))?;
