@@ -159,8 +159,12 @@ fn run_batch(
             // One of them has a value that the database refuses; the others do not suffer for it.
             tracing::warn!(error = %failure.error, "a batch of {} is run one by one", commands.len());
             *books = Books::default();
-            for command in commands.drain(..) {
-                run_batch(connection, books, &mut vec![command], failed);
+            for (command, answer) in commands.drain(..) {
+                if failed.load(Ordering::Acquire) {
+                    Job::Command(command, answer).refuse(DISK_FAILED);
+                } else {
+                    run_batch(connection, books, &mut vec![(command, answer)], failed);
+                }
             }
         }
         Err(failure) => {
@@ -370,4 +374,36 @@ fn run_statements(
     }
     touched.truncate(wanted);
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Fault matrix 61
+    #[test]
+    fn after_a_disk_error_everything_that_waits_is_refused() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection
+            .execute_batch("CREATE TABLE written (n INTEGER)")
+            .unwrap();
+        let statement = || vec![Statement::new("INSERT INTO written VALUES (1)", Vec::new())];
+        let (jobs, queue) = mpsc::channel(3);
+        let (write, written) = oneshot::channel();
+        let (beside, written_beside) = oneshot::channel();
+        let (stop, stopped) = oneshot::channel();
+        for job in [
+            Job::Write(statement(), write),
+            Job::WriteBeside(statement(), beside),
+            Job::Stop(stop),
+        ] {
+            assert!(jobs.try_send(job).is_ok());
+        }
+        run(connection, queue, 8, &AtomicBool::new(true));
+        let refused =
+            |error: StoreError| matches!(error, StoreError::Unavailable(reason) if reason == DISK_FAILED);
+        assert!(written.blocking_recv().unwrap().is_err_and(refused));
+        assert!(written_beside.blocking_recv().unwrap().is_err_and(refused));
+        stopped.blocking_recv().unwrap();
+    }
 }
