@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use turnpike_core::access::{KeyKind, Role, Scope};
 use turnpike_core::errors::ErrorCode;
-use turnpike_core::ids::{CommandId, ExternalUserId, KeyId, PayoutId, TenantId};
+use turnpike_core::ids::{CommandId, ExternalUserId, KeyId, PayoutId, ReceiptId, TenantId};
 use turnpike_core::ledger::command::{AuditNote, Grant, GrantSource};
 use turnpike_core::ledger::{Action, Command, Outcome, Payer, TenantStatus};
 use turnpike_core::money::{CreditsPerDollar, Micros};
@@ -20,6 +20,7 @@ use crate::drift::{DriftDesk, ImportedCosts};
 use crate::environment::Environment;
 use crate::error::AppError;
 use crate::keys::{KeyIssuer, NewKey, key_view};
+use crate::paid_calls::OperatorSettlements;
 use crate::payouts::OperatorPayouts;
 use crate::people::PeopleDesk;
 use crate::settings::SettingsDesk;
@@ -172,6 +173,24 @@ pub enum AdminRequest {
         tenant: TenantId,
         /// Which.
         payout: PayoutId,
+        /// Why.
+        reason: String,
+    },
+    /// Lists the calls of wallets that are answered and neither paid nor given up.
+    SettlementList,
+    /// Says that such a call was paid.
+    SettlementSettle {
+        /// Its receipt.
+        receipt: ReceiptId,
+        /// The transaction on the chain.
+        transaction: String,
+        /// What moved; absent = what was due.
+        usd: Option<Micros>,
+    },
+    /// Says that such a call was never paid, and gives it up.
+    SettlementVoid {
+        /// Its receipt.
+        receipt: ReceiptId,
         /// Why.
         reason: String,
     },
@@ -328,6 +347,19 @@ impl AdminDesk {
                 payout,
                 reason,
             } => self.payouts().fail(tenant, payout, &reason, origin).await,
+            AdminRequest::SettlementList => self.settlements().list().await,
+            AdminRequest::SettlementSettle {
+                receipt,
+                transaction,
+                usd,
+            } => {
+                self.settlements()
+                    .settle(receipt, &transaction, usd, origin)
+                    .await
+            }
+            AdminRequest::SettlementVoid { receipt, reason } => {
+                self.settlements().void(receipt, &reason, origin).await
+            }
             AdminRequest::SigningKeyRotate => {
                 let kid = self.vault.rotate().await?;
                 tracing::info!(kid, origin, "a new key for end users' tokens was made");
@@ -339,6 +371,13 @@ impl AdminDesk {
 
     fn payouts(&self) -> OperatorPayouts<'_> {
         OperatorPayouts {
+            store: &*self.store,
+            environment: &*self.environment,
+        }
+    }
+
+    fn settlements(&self) -> OperatorSettlements<'_> {
+        OperatorSettlements {
             store: &*self.store,
             environment: &*self.environment,
         }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use turnpike_core::access::{KeyKind, Role, Scope};
-use turnpike_core::ids::{ExternalUserId, KeyId, PayoutId, TenantId};
+use turnpike_core::ids::{ExternalUserId, KeyId, PayoutId, ReceiptId, TenantId};
 use turnpike_core::ledger::event::EventType;
 use turnpike_core::money::Micros;
 use turnpike_core::time::Timestamp;
@@ -65,6 +65,9 @@ pub(crate) enum CommandLine {
     /// Payouts of margin: to addresses on chains the operator sends them.
     #[command(subcommand)]
     Payout(PayoutCommand),
+    /// Settlements of calls that wallets pay for, of which nobody knows what became.
+    #[command(subcommand)]
+    Settlement(SettlementCommand),
     /// Model prices.
     #[command(subcommand)]
     Prices(PricesCommand),
@@ -270,6 +273,31 @@ pub(crate) enum PayoutCommand {
         tenant: TenantId,
         /// Which.
         id: PayoutId,
+        /// Why.
+        #[arg(long)]
+        reason: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SettlementCommand {
+    /// List the calls that are answered and neither paid nor given up.
+    List,
+    /// Say that a call was paid, when you have seen it on the chain.
+    Settle {
+        /// The call's receipt.
+        receipt: ReceiptId,
+        /// The transaction's hash.
+        #[arg(long, value_name = "TX")]
+        transaction: String,
+        /// What moved, a decimal amount of dollars; absent = what was due.
+        #[arg(long, value_parser = usd)]
+        usd: Option<Micros>,
+    },
+    /// Say that a call was never paid, and give it up; once its payment can be settled no more.
+    Void {
+        /// The call's receipt.
+        receipt: ReceiptId,
         /// Why.
         #[arg(long)]
         reason: String,

@@ -58,6 +58,12 @@ pub trait PaidCalls: Send + Sync {
     ) -> Result<(Option<(TenantId, PaidCall)>, Option<RequestId>), StoreError>;
     /// Open paid calls of all house tenants that somebody has to go on with.
     async fn list_due_paid_calls(&self, due: DuePaidCalls) -> Result<Vec<(TenantId, PaidCall)>, StoreError>;
+    /// Paid calls of all house tenants, begun since `since`, that failed without a settlement, the newest first.
+    async fn list_failed_paid_calls(
+        &self,
+        since: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<(TenantId, PaidCall)>, StoreError>;
 }
 
 /// A house tenant as it begins.
@@ -79,13 +85,15 @@ pub(crate) const PAID_CALL_COLUMNS: &str = "p.state, p.due_at, p.instance, t.pay
 pub(crate) const PAID_CALL_WIDTH: usize = 12;
 /// Which of them is what the claim wrote.
 pub(crate) const TERMS_COLUMN: usize = 10;
+/// And which what was signed.
+pub(crate) const SIGNED_COLUMN: usize = 11;
 /// What changes of paid calls and what does not.
 pub(crate) const PAID_CALL_TABLES: &str = "paid_calls p JOIN paid_call_terms t \
      ON t.request_id = p.request_id AND t.tenant_id = p.tenant_id AND t.bucket = p.bucket";
 
 /// Reads [`PAID_CALL_COLUMNS`] from column `at` on.
 pub(crate) fn paid_call(row: &Row, at: usize) -> Result<PaidCall, StoreError> {
-    let signed = row.opt_text(at + 11)?.map(Arc::from);
+    let signed = row.opt_text(at + SIGNED_COLUMN)?.map(Arc::from);
     Ok(PaidCall::from_parts(
         rows::document(row, at + TERMS_COLUMN)?,
         rows::document(row, at + 9)?,
@@ -217,5 +225,22 @@ impl<S: Sql> PaidCalls for S {
         // A row that cannot be read must not keep the others from being found; the audit tells of it.
         let rows = self.query(&sql, params).await?;
         Ok(rows.iter().filter_map(|row| found(row).ok()).collect())
+    }
+
+    async fn list_failed_paid_calls(
+        &self,
+        since: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<(TenantId, PaidCall)>, StoreError> {
+        let sql = format!(
+            "SELECT p.tenant_id, {PAID_CALL_COLUMNS} FROM {PAID_CALL_TABLES}
+             WHERE p.created_at >= $1 AND p.state = $2 ORDER BY p.created_at DESC, p.request_id LIMIT $3"
+        );
+        let failed = PaidCallState::Failed.code();
+        let params = params![since.millis(), failed, i64::from(limit)];
+        let rows = self.query(&sql, params).await?;
+        let mut calls: Vec<_> = rows.iter().filter_map(|row| found(row).ok()).collect();
+        calls.retain(|(_, call)| call.settlement.is_none());
+        Ok(calls)
     }
 }

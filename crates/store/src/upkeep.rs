@@ -8,7 +8,7 @@ use turnpike_core::ledger::audit::{AuditReport, Auditor};
 use crate::approvals::{self, approvals_in_order};
 use crate::audit_log::{self, audit_in_order};
 use crate::error::StoreError;
-use crate::paid_calls::{self, PAID_CALL_WIDTH, TERMS_COLUMN, paid_calls_in_order};
+use crate::paid_calls::{self, PAID_CALL_WIDTH, SIGNED_COLUMN, TERMS_COLUMN, paid_calls_in_order};
 use crate::payouts::{self, payouts_in_order};
 use crate::quotes::{self, quotes_in_order};
 use crate::rows::{self, ACCOUNT_COLUMNS, TENANT_HEAD_COLUMNS, tenant_params};
@@ -70,7 +70,9 @@ pub(crate) trait SharedUpkeep: Sql {
                 4 => {
                     let call = paid_calls::paid_call(&row, 0)?;
                     let claimed_for = row.opt_uuid(PAID_CALL_WIDTH)?;
-                    auditor.paid_call(tenant, &call, &paid_calls::index(&row, 0)?, claimed_for);
+                    let is_signed = row.opt_text(SIGNED_COLUMN)?.is_some();
+                    let index = paid_calls::index(&row, 0)?;
+                    auditor.paid_call(tenant, &call, &index, claimed_for, is_signed);
                 }
                 5 => {
                     let key = rows::account_key(tenant, row.small(0)?, row.text(1)?)?;

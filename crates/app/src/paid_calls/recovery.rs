@@ -21,7 +21,8 @@ const AT_ONCE: usize = 16;
 /// When a settlement on a network that is not configured any more is looked at again.
 const FOREIGN_PAUSE_MS: i64 = 3_600_000;
 
-const A_YEAR_MS: i64 = 365 * 86_400_000;
+/// Further away than anything that is due.
+pub(super) const A_YEAR_MS: i64 = 365 * 86_400_000;
 
 /// What a sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -290,7 +290,7 @@ fn done(call: &PaidCall, payment: &OpenPayment, response: SettleResponse) -> Set
     }
 }
 
-fn to_json(response: &SettleResponse) -> std::sync::Arc<str> {
+pub(super) fn to_json(response: &SettleResponse) -> std::sync::Arc<str> {
     // A message of texts is always JSON.
     serde_json::to_string(response).unwrap_or_default().into()
 }

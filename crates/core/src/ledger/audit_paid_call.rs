@@ -33,13 +33,14 @@ impl Auditor {
     }
 
     /// A paid call, in any order, after all transfers, with what is stored beside it and the request that its payment
-    /// was claimed for: it was paid once or never, by the wallet that authorised it.
+    /// was claimed for, and whether what was signed is stored: it was paid once or never, by the wallet that authorised it.
     pub fn paid_call(
         &mut self,
         tenant: TenantId,
         call: &PaidCall,
         index: &PaidCallIndex<'_>,
         claimed_for: Option<Uuid>,
+        is_signed: bool,
     ) {
         self.counts.paid_calls = self.counts.paid_calls.saturating_add(1);
         let id = call.entry_id();
@@ -68,7 +69,7 @@ impl Auditor {
             || ((is_settled || is_answered) && call.charge.is_none())
             || (is_unanswered && call.charge.is_some())
             || (call.state == PaidCallState::Claimed && call.dispatched_at.is_some())
-            || (!call.state.is_open() && call.payment.signed.is_some())
+            || (call.leaves_what_was_signed() && is_signed)
             || call
                 .charge
                 .is_some_and(|charge| charge.effective > call.payment.max);

@@ -18,7 +18,7 @@ use turnpike_core::ledger::TenantStatus;
 
 use crate::cli::{
     CommandLine, CreditsCommand, DevArgs, Global, KeyCommand, MemberCommand, PayoutCommand, RoleArg,
-    SigningKeyCommand, TenantCommand,
+    SettlementCommand, SigningKeyCommand, TenantCommand,
 };
 use crate::clock::SystemEnvironment;
 use crate::config::Config;
@@ -130,6 +130,7 @@ async fn dispatch(global: &Global, command: CommandLine) -> Result<ExitCode, Set
         CommandLine::Member(command) => administer(global, member_request(command)).await,
         CommandLine::Key(command) => administer(global, key_request(command)).await,
         CommandLine::Payout(command) => administer(global, payout_request(command)).await,
+        CommandLine::Settlement(command) => administer(global, settlement_request(command)).await,
         CommandLine::SigningKey(SigningKeyCommand::Rotate) => {
             administer(global, AdminRequest::SigningKeyRotate).await
         }
@@ -227,6 +228,22 @@ fn payout_request(command: PayoutCommand) -> AdminRequest {
             payout: id,
             reason,
         },
+    }
+}
+
+fn settlement_request(command: SettlementCommand) -> AdminRequest {
+    match command {
+        SettlementCommand::List => AdminRequest::SettlementList,
+        SettlementCommand::Settle {
+            receipt,
+            transaction,
+            usd,
+        } => AdminRequest::SettlementSettle {
+            receipt,
+            transaction,
+            usd,
+        },
+        SettlementCommand::Void { receipt, reason } => AdminRequest::SettlementVoid { receipt, reason },
     }
 }
 

@@ -62,6 +62,7 @@ mod paid_call_documents;
 mod paid_call_faults;
 mod paid_call_flood;
 mod paid_call_kills;
+mod paid_call_operator;
 mod paid_call_payers;
 mod paid_call_refusals;
 mod paid_call_terms;

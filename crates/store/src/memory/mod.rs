@@ -307,7 +307,13 @@ impl Upkeep for MemoryStore {
                 .books
                 .claims
                 .get(&PaidCall::claim(tenant, &call.payment.key));
-            auditor.paid_call(tenant, call, &call.index(), claim.map(|claim| claim.subject));
+            auditor.paid_call(
+                tenant,
+                call,
+                &call.index(),
+                claim.map(|claim| claim.subject),
+                call.payment.signed.is_some(),
+            );
         }
         let quotes = state.books.quotes.iter();
         quotes

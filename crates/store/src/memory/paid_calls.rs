@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use turnpike_core::ids::{RequestId, TenantId};
-use turnpike_core::ledger::paid_call::PaidCall;
+use turnpike_core::ledger::paid_call::{PaidCall, PaidCallState};
 use turnpike_core::time::Timestamp;
 
 use super::MemoryStore;
@@ -72,5 +72,23 @@ impl PaidCalls for MemoryStore {
             .collect();
         found.sort_by_key(|(tenant, call)| (call.due_at, *tenant, call.id));
         Ok(cut(found, due.limit))
+    }
+
+    async fn list_failed_paid_calls(
+        &self,
+        since: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<(TenantId, PaidCall)>, StoreError> {
+        let state = self.state();
+        let failed = |call: &PaidCall| {
+            call.state == PaidCallState::Failed && call.settlement.is_none() && call.created_at >= since
+        };
+        let calls = state.books.paid_calls.iter();
+        let mut found: Vec<(TenantId, PaidCall)> = calls
+            .filter(|(_, call)| failed(call))
+            .map(|((tenant, _), call)| (*tenant, call.clone()))
+            .collect();
+        found.sort_by_key(|(_, call)| (std::cmp::Reverse(call.created_at), call.id));
+        Ok(cut(found, limit))
     }
 }

@@ -330,7 +330,13 @@ impl Bench {
                 .books
                 .claims
                 .get(&PaidCall::claim(*tenant, &call.payment.key));
-            auditor.paid_call(*tenant, call, &call.index(), claim.map(|claim| claim.subject));
+            auditor.paid_call(
+                *tenant,
+                call,
+                &call.index(),
+                claim.map(|claim| claim.subject),
+                call.payment.signed.is_some(),
+            );
         }
         for (_, quote) in self.books.quotes.iter() {
             auditor.quote(quote, &quote.index());
