@@ -312,7 +312,7 @@ def exercise(service, documents, running):
     wait_for("the prices", lambda: not unpriced(service), 60)
     ranks = [execute(service, running, call) for call in CALLS]
     missed = [call[2] for rank, call in zip(ranks, CALLS) if rank is None]
-    if len(missed) * 5 > len(CALLS):
+    if missed:
         raise Failed(f"these find no tool of theirs: {missed}")
     for name in APIS:
         of_it = [rank for rank, call in zip(ranks, CALLS) if call[0] == name]

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::lexicon;
 use super::spelling::Spelling;
-use super::words::Stems;
+use super::words::{Stems, runs};
 use crate::tools::ToolDefinition;
 
 /// What a word counts in each place where a tool may say it, in hundredths.
@@ -50,6 +50,8 @@ pub struct Entry {
     pub category: Option<String>,
     /// Its packs, in lower case.
     pub packs: Vec<String>,
+    /// How many different words its title has that say something.
+    pub(super) title_words: u32,
 }
 
 /// What is known of a stem.
@@ -58,6 +60,8 @@ pub(super) struct Term {
     pub(super) stem: String,
     /// Tools by their place in the index, ascending, each with what the stem counts for it.
     pub(super) postings: Vec<(u32, u32)>,
+    /// Tools whose title says it, by their place, ascending.
+    pub(super) titles: Vec<u32>,
 }
 
 /// An index of tools; it never changes.
@@ -84,10 +88,12 @@ impl Index {
             .values()
             .map(|(provider, tool)| weighed(&stems, provider, tool))
             .collect();
+        let titles: Vec<BTreeSet<String>> = sorted.values().map(|(_, tool)| title_of(&stems, tool)).collect();
         let mut index = Self {
             entries: sorted
                 .into_iter()
-                .map(|(slug, (provider, tool))| entry(slug, provider, tool))
+                .zip(&titles)
+                .map(|((slug, (provider, tool)), title)| entry(slug, provider, tool, title.len()))
                 .collect(),
             terms: Vec::new(),
             by_stem: HashMap::new(),
@@ -97,6 +103,14 @@ impl Index {
             stems,
         };
         index.post(&texts);
+        for (tool, title) in (0_u32..).zip(titles) {
+            for stem in title {
+                let number = index.number(&stem);
+                if let Some(term) = index.term_mut(number) {
+                    term.titles.push(tool);
+                }
+            }
+        }
         index
     }
 
@@ -160,7 +174,7 @@ impl Index {
         self.spelling.learn(stem, number);
         self.terms.push(Term {
             stem: stem.to_owned(),
-            postings: Vec::new(),
+            ..Term::default()
         });
         number
     }
@@ -179,14 +193,24 @@ pub(super) fn group_name(name: &str) -> String {
     name.trim().to_lowercase()
 }
 
-fn entry(slug: String, provider: &str, tool: &ToolDefinition) -> Entry {
+fn entry(slug: String, provider: &str, tool: &ToolDefinition, title_words: usize) -> Entry {
     Entry {
         provider: provider.to_owned(),
         endpoint: tool.name.clone(),
         slug,
         category: tool.category.as_deref().map(group_name),
         packs: tool.packs.iter().map(|pack| group_name(pack)).collect(),
+        title_words: u32::try_from(title_words).unwrap_or(u32::MAX),
     }
+}
+
+/// The words of a title, each as a whole.
+fn title_of(stems: &Stems, tool: &ToolDefinition) -> BTreeSet<String> {
+    let words = runs(&tool.title, MAX_WORDS).into_iter().map(|run| run.whole);
+    words
+        .filter(|word| !lexicon::is_stop_word(word))
+        .map(|word| stems.of(&word))
+        .collect()
 }
 
 /// The stems of everything that is said of a tool, with what each counts there.

@@ -37,6 +37,8 @@ const STRONG: u64 = 60;
 const PARTIAL: u64 = 35;
 /// Shortest part of a word that is taken apart, in letters.
 const MIN_PART: usize = 3;
+/// How much more a tool counts whose title says nothing that the task does not, in percent, when it says the whole task.
+const TITLED: u64 = 50;
 /// Above every sum of scores: the tool that is asked for by its name.
 const NAMED: u64 = 1 << 48;
 
@@ -92,13 +94,15 @@ impl Index {
         for word in &wanted {
             self.add(word, &mut scores, &mut covered);
         }
+        let titled = self.titled(&wanted);
         let named = task.trim().to_lowercase();
         let mut hits: Vec<Hit<'_>> = self
             .entries
             .iter()
-            .zip(scores.into_iter().zip(covered))
-            .filter_map(|(entry, (score, covered))| {
+            .zip(scores.into_iter().zip(covered).zip(titled))
+            .filter_map(|(entry, ((score, covered), titled))| {
                 let coverage = covered / whole;
+                let titled = titled / whole;
                 if entry.slug == named {
                     let quality = MatchQuality::Strong;
                     return Some(Hit {
@@ -110,7 +114,10 @@ impl Index {
                 (score > 0 && coverage >= LEAST_COVERAGE).then(|| Hit {
                     entry,
                     // A tool that is about more of the task goes before one that is very much about one word of it.
-                    score: score.saturating_mul(coverage.saturating_add(100)) / 200,
+                    score: score
+                        .saturating_mul(coverage.saturating_add(100))
+                        .saturating_mul(titled.saturating_mul(TITLED) / 100 + 100)
+                        / 20_000,
                     quality: quality(coverage),
                 })
             })
@@ -147,6 +154,34 @@ impl Index {
             *score = score.saturating_add(counted);
             *covered = covered.saturating_add(word.weight.saturating_mul(share));
         }
+    }
+
+    /// How much of the task the title of each tool says, like what is covered; nothing when it also says something else.
+    fn titled(&self, wanted: &[Wanted]) -> Vec<u64> {
+        let mut titles: Vec<(u64, u32)> = vec![(0, 0); self.entries.len()];
+        let mut counted = BTreeSet::new();
+        for word in wanted {
+            let mut best = vec![0_u64; self.entries.len()];
+            for (number, _, share) in &word.stems {
+                let tools = self.term(*number).map(|term| term.titles.as_slice());
+                let is_new = counted.insert(*number);
+                for tool in tools.unwrap_or_default() {
+                    let Ok(place) = usize::try_from(*tool) else {
+                        continue;
+                    };
+                    if let (Some(best), Some((_, words))) = (best.get_mut(place), titles.get_mut(place)) {
+                        *best = (*best).max(*share);
+                        *words = words.saturating_add(u32::from(is_new));
+                    }
+                }
+            }
+            for ((said, _), share) in titles.iter_mut().zip(best) {
+                *said = said.saturating_add(word.weight.saturating_mul(share));
+            }
+        }
+        let whole =
+            |((said, words), entry): ((u64, u32), &Entry)| if words < entry.title_words { 0 } else { said };
+        titles.into_iter().zip(&self.entries).map(whole).collect()
     }
 
     /// What is searched for.
@@ -397,6 +432,35 @@ mod tests {
         }
         for nothing in ["", " ", "the of and", "!?", "🦀", "zzzzzz", "\u{0}"] {
             assert!(index().search(nothing).is_empty(), "{nothing:?}");
+        }
+    }
+
+    #[test]
+    fn a_title_that_says_the_task_and_nothing_else_goes_first() {
+        let subscription = "Get a repository subscription for the user of this repository";
+        let tools = [
+            tool(
+                "activity-get-repo-subscription",
+                subscription,
+                "Gets a repository, a repository's subscription.",
+            ),
+            tool(
+                "repos-get",
+                "Get a repository",
+                "The parent and source objects are present when the repository is a fork.",
+            ),
+            tool(
+                "repos-get-branch",
+                "Get a branch of a repository",
+                "Gets a branch of the repository.",
+            ),
+        ];
+        let index = Index::new(tools.iter().map(|tool| ("forge", tool)));
+        for (task, endpoint) in [
+            ("get a repository", "repos-get"),
+            ("get the repository's branch", "repos-get-branch"),
+        ] {
+            assert_eq!(index.search(task)[0].entry.endpoint, endpoint, "{task}");
         }
     }
 
