@@ -6,14 +6,24 @@ use turnpike_core::errors::ErrorCode;
 /// Lists as tables, objects as `name: value` lines.
 pub(crate) fn people(value: &Value) -> String {
     match value {
-        Value::Object(members) if members.len() == 1 => match members.values().next() {
-            Some(Value::Array(rows)) => table(rows),
-            _ => lines(value, ""),
+        Value::Object(members) => match list_in(members) {
+            Some(rows) if members.get("more") == Some(&Value::Bool(true)) => {
+                format!("{}\n(there are more)", table(rows))
+            }
+            Some(rows) => table(rows),
+            None => lines(value, ""),
         },
         Value::Array(rows) => table(rows),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
-            lines(value, "")
-        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => lines(value, ""),
+    }
+}
+
+/// The rows of an object that is nothing but a list, and perhaps whether it was cut.
+fn list_in(members: &serde_json::Map<String, Value>) -> Option<&Vec<Value>> {
+    let mut others = members.iter().filter(|(name, _)| *name != "more");
+    match (others.next(), others.next()) {
+        (Some((_, Value::Array(rows))), None) => Some(rows),
+        _ => None,
     }
 }
 
@@ -98,4 +108,28 @@ pub(crate) fn errors_markdown() -> String {
     };
     text.extend(ErrorCode::ALL.iter().map(row));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_list_is_a_table_also_when_it_was_cut() {
+        let rows = json!([{ "id": 1, "name": "one" }, { "id": 22, "name": null }]);
+        let table = "id  name\n1   one\n22  -";
+        assert_eq!(people(&json!({ "rows": rows })), table);
+        assert_eq!(people(&json!({ "rows": rows, "more": false })), table);
+        assert_eq!(
+            people(&json!({ "rows": rows, "more": true })),
+            format!("{table}\n(there are more)")
+        );
+        assert_eq!(people(&json!({ "rows": [], "more": false })), "(none)");
+        assert_eq!(
+            people(&json!({ "id": 1, "rows": ["a", "b"] })),
+            "id: 1\nrows: a,b"
+        );
+    }
 }
