@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use tokio_postgres::NoTls;
+use tokio_postgres::error::SqlState;
 
 use super::Store;
 
@@ -84,7 +85,17 @@ impl Database {
                     .unwrap();
                 connection.execute_batch(sql).unwrap();
             }
-            Self::Postgres { url, .. } => connect(url).await.batch_execute(sql).await.unwrap(),
+            Self::Postgres { url, .. } => {
+                let client = connect(url).await;
+                // It locks rows in an order of its own, and may be chosen to give way to the service.
+                let gave_way =
+                    |error: &tokio_postgres::Error| error.code() == Some(&SqlState::T_R_DEADLOCK_DETECTED);
+                let mut result = client.batch_execute(sql).await;
+                while result.as_ref().is_err_and(gave_way) {
+                    result = client.batch_execute(sql).await;
+                }
+                result.unwrap();
+            }
         }
     }
 
