@@ -1,4 +1,4 @@
-//! The command line: what `spec/operator.md` promises.
+//! The command line.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -93,12 +93,14 @@ pub(crate) fn start(app: &Arc<App>, stop: &CancellationToken, roles: Roles) -> O
     });
     if roles.worker {
         spawn(app, stop, SETTLEMENTS, |app| async move {
+            let waiting = app.service.store.count_open_settlements().await?;
+            app.metrics
+                .waiting_settlements
+                .set(i64::try_from(waiting).unwrap_or(i64::MAX));
             let Some(desk) = &app.service.paid_calls else {
                 return Ok(());
             };
             let swept = desk.sweep_settlements().await?;
-            let waiting = i64::try_from(swept.left).unwrap_or(i64::MAX);
-            app.metrics.waiting_settlements.set(waiting);
             if swept.left > 0 {
                 tracing::warn!(
                     swept.looked_at,

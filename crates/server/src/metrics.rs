@@ -82,7 +82,7 @@ impl Metrics {
         );
         registry.register(
             "turnpike_waiting_settlements",
-            "Settlements of paid calls that the last sweep could not end",
+            "Paid calls that are answered and neither paid nor given up",
             waiting_settlements.clone(),
         );
         registry.register(

@@ -58,6 +58,8 @@ pub trait PaidCalls: Send + Sync {
     ) -> Result<(Option<(TenantId, PaidCall)>, Option<RequestId>), StoreError>;
     /// Open paid calls of all house tenants that somebody has to go on with.
     async fn list_due_paid_calls(&self, due: DuePaidCalls) -> Result<Vec<(TenantId, PaidCall)>, StoreError>;
+    /// How many paid calls of all house tenants are answered and neither paid nor given up.
+    async fn count_open_settlements(&self) -> Result<u64, StoreError>;
     /// Paid calls of all house tenants, begun since `since`, that failed without a settlement, the newest first.
     async fn list_failed_paid_calls(
         &self,
@@ -87,6 +89,8 @@ pub(crate) const PAID_CALL_WIDTH: usize = 12;
 pub(crate) const TERMS_COLUMN: usize = 10;
 /// And which what was signed.
 pub(crate) const SIGNED_COLUMN: usize = 11;
+/// Which calls are answered and not over.
+const ANSWERED: &str = "p.state < 4 AND p.state >= 2";
 /// What changes of paid calls and what does not.
 pub(crate) const PAID_CALL_TABLES: &str = "paid_calls p JOIN paid_call_terms t \
      ON t.request_id = p.request_id AND t.tenant_id = p.tenant_id AND t.bucket = p.bucket";
@@ -213,7 +217,7 @@ impl<S: Sql> PaidCalls for S {
             }
         }
         let states = if due.answered {
-            "p.state < 4 AND p.state >= 2"
+            ANSWERED
         } else {
             // Said as the index says it, which is of open calls.
             "p.state < 4 AND p.state < 2"
@@ -225,6 +229,15 @@ impl<S: Sql> PaidCalls for S {
         // A row that cannot be read must not keep the others from being found; the audit tells of it.
         let rows = self.query(&sql, params).await?;
         Ok(rows.iter().filter_map(|row| found(row).ok()).collect())
+    }
+
+    async fn count_open_settlements(&self) -> Result<u64, StoreError> {
+        let sql = format!("SELECT COUNT(*) FROM paid_calls p WHERE {ANSWERED}");
+        let rows = self.query(&sql, Vec::new()).await?;
+        let count = rows.first().map(|row| row.int(0)).transpose()?;
+        Ok(count
+            .and_then(|count| u64::try_from(count).ok())
+            .unwrap_or_default())
     }
 
     async fn list_failed_paid_calls(

@@ -161,7 +161,7 @@ impl IntoResponses for Errors {
     }
 }
 
-/// An error (specification 2.1); further members go with the code.
+/// An error; further members go with the code.
 #[derive(ToSchema)]
 pub(super) struct ErrorBody {
     /// Always false.

@@ -210,7 +210,7 @@ pub(super) enum MarkupSource {
     Global,
 }
 
-/// What a call of an end user costs and why (specification 2.9). Amounts are null when the price is not known before the
+/// What a call of an end user costs and why. Amounts are null when the price is not known before the
 /// call.
 #[derive(Serialize, ToSchema)]
 #[schema(rename_all = "camelCase")]

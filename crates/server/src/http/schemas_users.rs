@@ -182,7 +182,7 @@ pub(super) struct FreezeResult {
     changed: bool,
 }
 
-/// What a retirement did (specification 2.10).
+/// What a retirement did.
 #[derive(ToSchema)]
 #[schema(rename_all = "camelCase")]
 #[expect(

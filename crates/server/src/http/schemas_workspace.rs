@@ -33,7 +33,7 @@ pub(super) enum RoleName {
     Viewer,
 }
 
-/// A person's membership in a workspace (specification 2.11).
+/// A person's membership in a workspace.
 #[derive(ToSchema)]
 #[schema(rename_all = "camelCase")]
 struct Membership {

@@ -74,6 +74,16 @@ impl PaidCalls for MemoryStore {
         Ok(cut(found, due.limit))
     }
 
+    async fn count_open_settlements(&self) -> Result<u64, StoreError> {
+        let state = self.state();
+        let open = state
+            .books
+            .paid_calls
+            .iter()
+            .filter(|(_, call)| call.state.is_answered());
+        Ok(u64::try_from(open.count()).unwrap_or(u64::MAX))
+    }
+
     async fn list_failed_paid_calls(
         &self,
         since: Timestamp,

@@ -141,6 +141,7 @@ contract! {
             a_wallet_has_no_more_open_than_it_may,
             a_settlement_is_gone_on_with_by_one_and_booked_once,
             what_is_due_is_found,
+            open_settlements_are_counted_and_failures_listed,
             a_house_tenant_is_made_once,
             an_answer_outlives_its_open_call,
             a_day_costs_what_its_paid_calls_cost;

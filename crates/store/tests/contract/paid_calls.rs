@@ -355,6 +355,32 @@ pub(crate) async fn what_is_due_is_found(world: &World) {
     );
 }
 
+pub(crate) async fn open_settlements_are_counted_and_failures_listed(world: &World) {
+    let tenant = house(&*world.store).await;
+    let [claimed, answered, void, settled_one] =
+        ["exact:one", "exact:two", "exact:three", "exact:four"].map(new_call);
+    for new in [&claimed, &answered, &void, &settled_one] {
+        run(world, tenant, claims(new)).await;
+    }
+    for new in [&answered, &void, &settled_one] {
+        run(world, tenant, Action::DispatchPaidCall(named(new))).await;
+        run(world, tenant, finishes(new, 400, 100)).await;
+    }
+    let given_up = SettlementProgress::Void {
+        reason: "payment_given_up".into(),
+    };
+    run(world, tenant, told(&void, given_up)).await;
+    run(world, tenant, told(&settled_one, settled(500))).await;
+    assert_eq!(world.store.count_open_settlements().await.unwrap(), 1);
+    let failed = async |since: i64| -> Vec<RequestId> {
+        let since = NOW.plus_millis(since);
+        let found = world.store.list_failed_paid_calls(since, 10).await.unwrap();
+        found.into_iter().map(|(_, call)| call.id).collect()
+    };
+    assert_eq!(failed(-1_000_000).await, [void.id]);
+    assert_eq!(failed(1_000_000).await, []);
+}
+
 // Fault matrix 198: two processes make the house tenant at once; a stopped one takes no new payments.
 pub(crate) async fn a_house_tenant_is_made_once(world: &World) {
     let stores = stores(world).await;
