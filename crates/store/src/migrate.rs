@@ -40,6 +40,7 @@ pub(crate) const SQLITE: &[Migration] = migrations!("sqlite":
     12 "0012_quotes",
     13 "0013_agents",
     14 "0014_paid_call_terms",
+    15 "0015_user_entries",
 );
 pub(crate) const POSTGRES: &[Migration] = migrations!("postgres":
     1 "0001_foundation",
@@ -56,6 +57,7 @@ pub(crate) const POSTGRES: &[Migration] = migrations!("postgres":
     12 "0012_quotes",
     13 "0013_agents",
     14 "0014_paid_call_terms",
+    15 "0015_user_entries",
 );
 
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)";

@@ -103,7 +103,7 @@ impl Statements for MemoryStore {
         let of_payer = |key: &AccountKey| match &filter.payer {
             None => true,
             Some(Payer::Pool) => key.kind == AccountKind::Pool,
-            Some(Payer::EndUser(id)) => key.owner.as_ref() == Some(id),
+            Some(Payer::EndUser(id)) => key.kind == AccountKind::EndUser && key.owner.as_ref() == Some(id),
         };
         let before = filter.before_seq.unwrap_or(i64::MAX);
         let state = self.state();
