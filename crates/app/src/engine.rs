@@ -238,7 +238,8 @@ impl Engine {
     {
         let (answer, answered) = oneshot::channel();
         // In the caller's span, so that the log lines of the call carry its request id.
-        self.tasks.spawn(work(answer).in_current_span());
+        // Boxed, because it is large and would be moved several times on its way into the task.
+        self.tasks.spawn(Box::pin(work(answer)).in_current_span());
         answered
             .await
             .unwrap_or_else(|_dropped| Err(AppError::internal(&"a call ended without an answer")))

@@ -66,7 +66,13 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "0x{}", hex::encode(self.0))
+        let mut digits = [0; 40];
+        hex::encode_to_slice(self.0, &mut digits).map_err(|_length| fmt::Error)?;
+        write!(
+            f,
+            "0x{}",
+            std::str::from_utf8(&digits).map_err(|_text| fmt::Error)?
+        )
     }
 }
 

@@ -68,7 +68,10 @@ impl<'a> Members<'a> {
         if digits.is_empty() || digits.len() > MAX_SIGNATURE_BYTES.saturating_mul(2) {
             return Err(self.fault(name, "is empty or too long"));
         }
-        hex::decode(digits).map_err(|_invalid| self.fault(name, "is not hexadecimal"))
+        let mut bytes = vec![0; digits.len().div_ceil(2)];
+        hex::decode_to_slice(digits, &mut bytes)
+            .map_err(|_invalid| self.fault(name, "is not hexadecimal"))?;
+        Ok(bytes)
     }
 }
 
