@@ -1,6 +1,5 @@
-//! The work behind a claimed payment: dispatch, provider, stored answer.
+//! The work behind a claimed payment: provider, stored answer.
 
-use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{CallId, RequestId};
 use turnpike_core::ledger::command::{Drift, DriftKind, OutcomeKind, StoredOutcome};
 use turnpike_core::ledger::paid_call::{FailPaidCall, FinishPaidCall, PaidCall, PaidCallState};
@@ -42,7 +41,6 @@ impl PaidCallDesk {
                 price,
                 bounded,
             } => {
-                self.dispatch(&call).await?;
                 let ask = || provider.provider.complete(api, bounded.body.clone());
                 let asked = match ask().await {
                     Err(error) if !error.sent() => ask().await,
@@ -68,37 +66,6 @@ impl PaidCallDesk {
             call
         };
         self.reply(house, call, Some(body)).await
-    }
-
-    /// Marks the call as about to be sent.
-    async fn dispatch(&self, call: &PaidCall) -> Result<(), AppError> {
-        let engine = &self.parts.engine;
-        let marker = Action::DispatchPaidCall(call.reference());
-        let marked = engine.submit(self.parts.house, marker).await;
-        fail::fail_point!("paid-after-dispatch");
-        let error = match marked {
-            Ok(_) => return Ok(()),
-            // Ended by a sweep, and perhaps begun anew by another process: this is not ours any more.
-            Err(SubmitError::Rejected(rejection)) => {
-                tracing::warn!(receipt = %receipt::receipt_id(call), %rejection, "a paid call was taken over");
-                return Err(AppError::unavailable().retry_after(1));
-            }
-            Err(error) => error,
-        };
-        // Nothing was sent, whatever became of the marker. Where it may stand, the call is over; where it does not,
-        // the same payment may be used again.
-        let end = match &error {
-            SubmitError::Busy | SubmitError::Unavailable(_) => Action::AbandonPaidCall(call.reference()),
-            SubmitError::Unknown | SubmitError::Rejected(_) => Action::FailPaidCall(FailPaidCall {
-                call: call.reference(),
-                failure: ErrorCode::ServiceUnavailable.as_str().into(),
-                drift: None,
-            }),
-        };
-        if let Err(unended) = engine.submit_end(self.parts.house, end).await {
-            tracing::error!(request = %receipt::receipt_id(call), error = %unended, "a paid call was not ended");
-        }
-        Err(AppError::from_submit(&error, CreditsPerDollar::default()))
     }
 
     /// Stores the answer. From here on the provider is never asked again.

@@ -67,7 +67,6 @@ pub fn apply(books: &mut Books, command: &Command) -> Result<Outcome, Rejection>
             Action::CancelPayout(payout) => apply_payout::cancel(&mut step, *payout),
             Action::ChangePayouts(change) => apply_payout::change(&mut step, change),
             Action::ClaimPaidCall(new) => apply_paid_call::claim(&mut step, new),
-            Action::DispatchPaidCall(call) => apply_paid_call::dispatch(&mut step, call),
             Action::FinishPaidCall(finish) => apply_paid_call::finish(&mut step, finish),
             Action::FailPaidCall(fail) => apply_paid_call::fail(&mut step, fail),
             Action::AbandonPaidCall(call) => apply_paid_call::abandon(&mut step, call),

@@ -1,4 +1,4 @@
-//! The commands of paid calls until their answer is stored: claimed, dispatched, finished, failed, abandoned.
+//! The commands of paid calls until their answer is stored: claimed, finished, failed, abandoned.
 //!
 //! What becomes of the settlement stands in [`super::apply_settlement`].
 
@@ -106,16 +106,22 @@ pub(super) fn claim(step: &mut Step<'_>, new: &NewPaidCall) -> Result<Outcome, R
     Ok(put(step, claimed(step, new)))
 }
 
-/// The row of a request whose payment was claimed now.
+/// The row of a request whose payment was claimed now. Whoever claims it sends it next: where somebody is asked, it may
+/// have been sent from here on.
 fn claimed(step: &Step<'_>, new: &NewPaidCall) -> PaidCall {
+    let dispatched_at = new.subject.provider.as_ref().map(|_provider| step.command.at);
     PaidCall {
         id: new.id,
         subject: new.subject.clone(),
         payment: new.payment.clone(),
-        state: PaidCallState::Claimed,
+        state: if dispatched_at.is_some() {
+            PaidCallState::Dispatched
+        } else {
+            PaidCallState::Claimed
+        },
         instance: new.instance,
         due_at: new.due_at,
-        dispatched_at: None,
+        dispatched_at,
         charge: None,
         usage: None,
         tries: 0,
@@ -150,17 +156,6 @@ fn fingerprint(new: &NewPaidCall) -> [u8; 32] {
         text(&mut hasher, part);
     }
     hasher.finalize().into()
-}
-
-pub(super) fn dispatch(step: &mut Step<'_>, call: &PaidCallRef) -> Result<Outcome, Rejection> {
-    let mut call = find(step, call)?;
-    // INVARIANT: a request is sent once; whoever comes second, the first one's retry included, is refused.
-    if call.state != PaidCallState::Claimed {
-        return Err(Rejection::PaidCallNotOpen(call.state));
-    }
-    call.state = PaidCallState::Dispatched;
-    call.dispatched_at = Some(step.command.at);
-    Ok(put(step, call))
 }
 
 pub(super) fn finish(step: &mut Step<'_>, finish: &FinishPaidCall) -> Result<Outcome, Rejection> {
@@ -236,7 +231,7 @@ pub(super) fn fail(step: &mut Step<'_>, fail: &FailPaidCall) -> Result<Outcome, 
     if failed && call.failure.as_ref() == Some(&fail.failure) {
         return Ok(unchanged(call));
     }
-    if !matches!(call.state, PaidCallState::Claimed | PaidCallState::Dispatched) {
+    if !call.state.is_unanswered() {
         return Err(Rejection::PaidCallNotOpen(call.state));
     }
     book_drift(step, &mut call, fail.drift.as_ref())?;

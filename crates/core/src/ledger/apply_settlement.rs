@@ -35,7 +35,7 @@ pub(super) fn lease(step: &mut Step<'_>, lease: &LeaseSettlement) -> Result<Outc
 
 pub(super) fn report(step: &mut Step<'_>, report: &SettlementReport) -> Result<Outcome, Rejection> {
     let mut call = find(step, &report.call)?;
-    if matches!(call.state, PaidCallState::Claimed | PaidCallState::Dispatched) {
+    if call.state.is_unanswered() {
         return Err(Rejection::PaidCallNotOpen(call.state));
     }
     let overtaken = report.tries.is_some_and(|tries| tries != call.tries);

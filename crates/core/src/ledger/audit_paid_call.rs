@@ -57,8 +57,6 @@ impl Auditor {
             .map_or(Micros::ZERO, |settlement| settlement.amount);
         self.entries_fit(id, paid, Micros::ZERO, call.loss);
         let is_settled = call.state == PaidCallState::Settled;
-        let is_answered = matches!(call.state, PaidCallState::Settling | PaidCallState::Refused);
-        let is_unanswered = matches!(call.state, PaidCallState::Claimed | PaidCallState::Dispatched);
         let untraced =
             |settlement: &Settlement| !settlement.amount.is_zero() && settlement.transaction.is_empty();
         let contradicts = (is_settled && call.settlement.is_none())
@@ -66,8 +64,8 @@ impl Auditor {
             || call.settlement.as_ref().is_some_and(untraced)
             || call.state.is_open() == call.ended_at.is_some()
             || (call.state == PaidCallState::Failed) != call.failure.is_some()
-            || ((is_settled || is_answered) && call.charge.is_none())
-            || (is_unanswered && call.charge.is_some())
+            || ((is_settled || call.state.is_answered()) && call.charge.is_none())
+            || (call.state.is_unanswered() && call.charge.is_some())
             || (call.state == PaidCallState::Claimed && call.dispatched_at.is_some())
             || (call.leaves_what_was_signed() && is_signed)
             || call

@@ -151,8 +151,6 @@ pub enum Action {
     ChangePayouts(PayoutChange),
     /// A verified payment is bound to a request.
     ClaimPaidCall(Box<NewPaidCall>),
-    /// A paid call is about to be sent to the provider.
-    DispatchPaidCall(PaidCallRef),
     /// A paid call was carried out: its answer is stored, and the settlement begins.
     FinishPaidCall(Box<FinishPaidCall>),
     /// A paid call failed: nothing is settled.

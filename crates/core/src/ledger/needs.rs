@@ -155,7 +155,6 @@ impl Command {
                 needs.paid_calls.push((self.tenant, new.id));
                 needs.claims.push(PaidCall::claim(self.tenant, &new.payment.key));
             }
-            Action::DispatchPaidCall(call) => needs.paid_calls.push((self.tenant, call.id)),
             Action::FinishPaidCall(finish) => needs.paid_call(self.tenant, &finish.call),
             Action::FailPaidCall(fail) => needs.paid_call(self.tenant, &fail.call),
             Action::AbandonPaidCall(call) => {

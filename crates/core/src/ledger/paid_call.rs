@@ -1,11 +1,12 @@
 //! A call that a wallet pays for by itself: claimed, carried out, settled once.
 //!
 //! ```text
-//! claimed → dispatched → settling → settled
-//!    ↓          ↓        ↕     ↓
-//!  (gone)     failed  refused → failed
+//! dispatched or claimed → settling → settled
+//!     ↓            ↓        ↕     ↓
+//!   failed      (gone)   refused → failed
 //! ```
-//! A row appears when a verified payment is claimed for a request id. The answer is stored before anything is settled,
+//! A row appears when a verified payment is claimed for a request id; where a provider is asked, whoever claims sends the
+//! request next, and the row says from the start that it may have been sent. The answer is stored before anything is settled,
 //! and from then on the provider is never asked again: what is left is to settle, or to learn that it was settled.
 //! Nothing is written for a request that was not paid.
 
@@ -58,9 +59,9 @@ coded_enum! {
 coded_enum! {
     /// How far a paid call is.
     PaidCallState {
-        /// The payment is bound to the request; nothing was sent to the provider.
+        /// The payment is bound to a request for which no provider is asked.
         Claimed = 0 "claimed",
-        /// The request is about to be sent, or was.
+        /// The payment is bound to the request, which is about to be sent to the provider, or was.
         Dispatched = 1 "dispatched",
         /// The answer is stored; the settlement was asked for, or is about to be, and its outcome is not known.
         Settling = 2 "settling",
@@ -74,6 +75,11 @@ coded_enum! {
 }
 
 impl PaidCallState {
+    /// Whether it was begun, and no answer is stored.
+    pub const fn is_unanswered(self) -> bool {
+        matches!(self, Self::Claimed | Self::Dispatched)
+    }
+
     /// Whether the answer is stored and its payment is not over.
     pub const fn is_answered(self) -> bool {
         matches!(self, Self::Settling | Self::Refused)
@@ -81,10 +87,7 @@ impl PaidCallState {
 
     /// Whether something can still happen to it.
     pub const fn is_open(self) -> bool {
-        matches!(
-            self,
-            Self::Claimed | Self::Dispatched | Self::Settling | Self::Refused
-        )
+        self.is_unanswered() || self.is_answered()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use tokio_postgres::{Client, Error, Statement};
 use turnpike_core::ids::{RequestId, TenantId};
-use turnpike_core::ledger::paid_call::{PaidCall, PaidCallState};
+use turnpike_core::ledger::paid_call::PaidCall;
 use turnpike_core::ledger::{Books, Change};
 
 use super::load::Columns;
@@ -75,8 +75,8 @@ pub(super) fn add<'a>(
             }
             Change::Update(key, call) => {
                 kept.push((key, call));
-                // Nothing leads back to "claimed": it was given up and claimed again within one batch.
-                if call.state == PaidCallState::Claimed {
+                // Nothing leads back to these: it was given up and claimed again within one batch.
+                if call.state.is_unanswered() {
                     claimed.push((key, call));
                 }
                 if call.leaves_what_was_signed() {

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, params};
 use turnpike_core::ids::{RequestId, TenantId};
-use turnpike_core::ledger::paid_call::{PaidCall, PaidCallState};
+use turnpike_core::ledger::paid_call::PaidCall;
 use turnpike_core::ledger::{Books, Change};
 
 use super::write::{json, millis};
@@ -12,8 +12,8 @@ pub(super) fn write(connection: &Connection, books: &Books) -> rusqlite::Result<
     for change in books.paid_calls.changes() {
         match change {
             Change::Insert((tenant, id), call) => insert(connection, *tenant, *id, call)?,
-            // Nothing leads back to "claimed": it was given up and claimed again within one batch.
-            Change::Update((tenant, id), call) if call.state == PaidCallState::Claimed => {
+            // Nothing leads back to these: it was given up and claimed again within one batch.
+            Change::Update((tenant, id), call) if call.state.is_unanswered() => {
                 delete(connection, *tenant, *id)?;
                 insert(connection, *tenant, *id, call)?;
             }

@@ -143,7 +143,6 @@ pub(crate) async fn a_paid_call_comes_back_as_it_was_answered(world: &World) {
     let new = new_call("exact:one");
     let steps = [
         claims(&new),
-        Action::DispatchPaidCall(named(&new)),
         finishes(&new, 400, 100),
         told(
             &new,
@@ -187,10 +186,11 @@ pub(crate) async fn a_paid_call_comes_back_as_it_was_answered(world: &World) {
     assert_eq!(wallet(&**store, tenant).await, (0, 0, 500));
 }
 
-// Fault matrix 56: given up before anything was sent, the request and its payment begin again; in one batch too.
+// Fault matrix 56: given up where nobody was asked, the request and its payment begin again; in one batch too.
 pub(crate) async fn what_was_not_sent_begins_again(world: &World) {
     let tenant = house(&*world.store).await;
-    let new = new_call("exact:one");
+    let mut new = new_call("exact:one");
+    new.subject.provider = None;
     run(world, tenant, claims(&new)).await;
     run(world, tenant, Action::AbandonPaidCall(named(&new))).await;
     assert_eq!(world.store.find_paid_call(new.id).await.unwrap(), None);
@@ -202,7 +202,7 @@ pub(crate) async fn what_was_not_sent_begins_again(world: &World) {
     other.subject.provider = Some("cheap".into());
     let mut all = Vec::new();
     for _ in 0..20 {
-        all.extend([claims(&other), Action::AbandonPaidCall(named(&other))]);
+        all.extend([claims(&new), Action::AbandonPaidCall(named(&new))]);
     }
     all.push(claims(&other));
     let results = join_all(all.into_iter().map(|action| world.run(tenant, action))).await;
@@ -225,13 +225,6 @@ pub(crate) async fn fifty_claims_of_one_request_claim_once(world: &World) {
         .count();
     assert_eq!(changed, 1);
     assert_eq!(wallet(&*world.store, tenant).await, (MAX, 1, 0));
-    let sent = submit_all(
-        &stores,
-        tenant,
-        (0..50).map(|_| Action::DispatchPaidCall(named(&new))),
-    )
-    .await;
-    assert_eq!(sent.iter().filter(|result| result.is_ok()).count(), 1);
     close(stores).await;
 }
 
@@ -287,11 +280,7 @@ pub(crate) async fn a_settlement_is_gone_on_with_by_one_and_booked_once(world: &
     let tenant = house(&*world.store).await;
     let stores = stores(world).await;
     let new = new_call("upto:one");
-    for step in [
-        claims(&new),
-        Action::DispatchPaidCall(named(&new)),
-        finishes(&new, 400, 100),
-    ] {
+    for step in [claims(&new), finishes(&new, 400, 100)] {
         run(world, tenant, step).await;
     }
     let leased = submit_all(&stores, tenant, (0..20).map(|_| leases(&new, 1))).await;
@@ -363,7 +352,6 @@ pub(crate) async fn open_settlements_are_counted_and_failures_listed(world: &Wor
         run(world, tenant, claims(new)).await;
     }
     for new in [&answered, &void, &settled_one] {
-        run(world, tenant, Action::DispatchPaidCall(named(new))).await;
         run(world, tenant, finishes(new, 400, 100)).await;
     }
     let given_up = SettlementProgress::Void {
@@ -411,7 +399,6 @@ pub(crate) async fn a_house_tenant_is_made_once(world: &World) {
     );
     // What was begun is ended all the same.
     assert!(!row(world.run(tenant, claims(&new)).await).1);
-    run(world, tenant, Action::DispatchPaidCall(named(&new))).await;
     run(world, tenant, finishes(&new, 10, 0)).await;
     run(world, tenant, told(&new, settled(10))).await;
     close(stores).await;
@@ -421,11 +408,7 @@ pub(crate) async fn a_house_tenant_is_made_once(world: &World) {
 pub(crate) async fn an_answer_outlives_its_open_call(world: &World) {
     let tenant = house(&*world.store).await;
     let new = new_call("exact:one");
-    for step in [
-        claims(&new),
-        Action::DispatchPaidCall(named(&new)),
-        finishes(&new, 400, 100),
-    ] {
+    for step in [claims(&new), finishes(&new, 400, 100)] {
         run(world, tenant, step).await;
     }
     let body = async || {
@@ -462,11 +445,7 @@ pub(crate) async fn a_day_costs_what_its_paid_calls_cost(world: &World) {
             outcome: answer("{}"),
             due_at: at,
         };
-        for action in [
-            claims(&new),
-            Action::DispatchPaidCall(named(&new)),
-            Action::FinishPaidCall(Box::new(finish)),
-        ] {
+        for action in [claims(&new), Action::FinishPaidCall(Box::new(finish))] {
             let command = Command {
                 at,
                 ..command(tenant, action)
@@ -492,11 +471,7 @@ pub(crate) async fn a_day_costs_what_its_paid_calls_cost(world: &World) {
     answered(other, None, 0).await;
     answered(tenant, None, -1).await;
     let unknown = new_call("exact:unknown");
-    for action in [
-        claims(&unknown),
-        Action::DispatchPaidCall(named(&unknown)),
-        Action::AbandonPaidCall(named(&unknown)),
-    ] {
+    for action in [claims(&unknown), Action::AbandonPaidCall(named(&unknown))] {
         run(world, other, action).await;
     }
     let costs = |tenant, metered, loss| DayCosts {
@@ -540,11 +515,7 @@ pub(crate) async fn a_restart_reads_the_same_rows(world: &World) {
     let tenant = house(&*first).await;
     let new = new_call("exact:one");
     let mut before = None;
-    for step in [
-        claims(&new),
-        Action::DispatchPaidCall(named(&new)),
-        finishes(&new, 400, 100),
-    ] {
+    for step in [claims(&new), finishes(&new, 400, 100)] {
         before = Some((tenant, row(first.submit(command(tenant, step)).await).0));
     }
     first.close().await;
@@ -559,11 +530,8 @@ pub(crate) async fn a_restart_reads_the_same_rows(world: &World) {
         limit: 10,
     };
     assert_eq!(again.list_due_paid_calls(due).await.unwrap().len(), 1);
-    let sent = again
-        .submit(command(tenant, Action::DispatchPaidCall(named(&new))))
-        .await;
-    let not_open = Rejection::PaidCallNotOpen(PaidCallState::Settling);
-    assert_eq!(rejection(sent), not_open);
+    let (claimed, sends) = row(again.submit(command(tenant, claims(&new))).await);
+    assert_eq!((claimed.state, sends), (PaidCallState::Settling, false));
     for (action, changes) in [
         (leases(&new, 1), true),
         (told(&new, settled(500)), true),
@@ -602,12 +570,7 @@ pub(crate) async fn the_audit_finds_a_paid_call_that_was_tampered_with(world: &W
     ] {
         let tenant = house(&*world.store).await;
         let new = new_call("exact:one");
-        for step in [
-            claims(&new),
-            Action::DispatchPaidCall(named(&new)),
-            finishes(&new, 400, 100),
-            told(&new, settled(500)),
-        ] {
+        for step in [claims(&new), finishes(&new, 400, 100), told(&new, settled(500))] {
             run(world, tenant, step).await;
         }
         assert_eq!(world.findings(tenant).await, Vec::<String>::new());

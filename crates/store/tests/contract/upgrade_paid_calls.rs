@@ -12,10 +12,12 @@ use crate::actions::command;
 use crate::paid_calls::{claims, finishes, house, named, new_call, row, settled, told};
 use crate::world::{Database, check_books, sql};
 
-/// One call of each kind: its answer is stored, it is paid, it is claimed only.
+/// One call of each kind: its answer is stored, it is paid, it is claimed and was not sent, as earlier versions wrote it
+/// first.
 struct History {
     tenant: TenantId,
     open: NewPaidCall,
+    fresh: NewPaidCall,
     calls: Vec<PaidCall>,
 }
 
@@ -23,21 +25,23 @@ async fn history(store: &dyn Store) -> History {
     let tenant = house(store).await;
     let [open, paid, fresh] = ["exact:one", "exact:two", "exact:three"].map(new_call);
     let mut calls = Vec::new();
-    for (new, steps) in [(&open, 2), (&paid, 3), (&fresh, 0)] {
-        let steps = [
-            Action::DispatchPaidCall(named(new)),
-            finishes(new, 400, 100),
-            told(new, settled(500)),
-        ]
-        .into_iter()
-        .take(steps);
+    for (new, steps) in [(&open, 1), (&paid, 2), (&fresh, 0)] {
+        let steps = [finishes(new, 400, 100), told(new, settled(500))]
+            .into_iter()
+            .take(steps);
         for step in std::iter::once(claims(new)).chain(steps) {
             store.submit(command(tenant, step)).await.unwrap();
         }
         calls.push(found(store, new.id).await);
     }
     store.close().await;
-    History { tenant, open, calls }
+    (calls[2].state, calls[2].dispatched_at) = (PaidCallState::Claimed, None);
+    History {
+        tenant,
+        open,
+        fresh,
+        calls,
+    }
 }
 
 async fn found(store: &dyn Store, id: RequestId) -> PaidCall {
@@ -65,14 +69,15 @@ fn undone(calls: &[PaidCall], literal: impl Fn(RequestId) -> String) -> String {
         document["payment"]["signed"] = call.payment.signed.as_deref().map_or(Value::Null, Value::from);
         writeln!(
             text,
-            "UPDATE paid_calls SET document = '{}', payment_key = '{}' WHERE request_id = {};",
+            "UPDATE paid_calls SET state = {}, document = '{}', payment_key = '{}' WHERE request_id = {};",
+            call.state.code(),
             document.to_string().replace('\'', "''"),
             call.payment.key,
             literal(call.id)
         )
         .unwrap();
     }
-    text.push_str("DROP TABLE paid_call_terms; DELETE FROM schema_migrations WHERE version >= 14;");
+    text.push_str("DROP TABLE paid_call_terms; DELETE FROM schema_migrations WHERE version = 14;");
     text
 }
 
@@ -87,6 +92,13 @@ async fn goes_on(store: &dyn Store, history: &History) {
     assert!(changed);
     assert_eq!(settled.state, PaidCallState::Settled);
     assert_eq!(found(store, history.open.id).await, settled);
+    // It was not sent, and its payment may be used again.
+    for again in [
+        Action::AbandonPaidCall(named(&history.fresh)),
+        claims(&history.fresh),
+    ] {
+        assert!(row(store.submit(command(history.tenant, again)).await).1);
+    }
     check_books(store).await;
     store.close().await;
 }

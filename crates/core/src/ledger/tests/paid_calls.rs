@@ -103,10 +103,6 @@ impl Bench {
         read(self.run(Action::ClaimPaidCall(Box::new(new.clone()))))
     }
 
-    pub(super) fn dispatch_paid(&mut self, call: &PaidCallRef) -> Answer {
-        read(self.run(Action::DispatchPaidCall(call.clone())))
-    }
-
     pub(super) fn finish_with(&mut self, call: &PaidCallRef, charge: Charge, drift: Option<Drift>) -> Answer {
         read(self.run(Action::FinishPaidCall(Box::new(FinishPaidCall {
             call: call.clone(),
@@ -162,7 +158,6 @@ impl Bench {
     fn settling(&mut self) -> PaidCallRef {
         let new = new_call(1, "exact:one", wallet(1));
         self.claim_paid(&new).unwrap();
-        self.dispatch_paid(&named(&new)).unwrap();
         self.finish_paid(&named(&new), 400, 100).unwrap();
         named(&new)
     }
@@ -227,10 +222,13 @@ fn a_request_and_a_payment_belong_to_each_other() {
     // A later command that names another payment does nothing.
     let mut wrong = named(&new);
     wrong.payer = wallet(2);
-    assert!(matches!(bench.dispatch_paid(&wrong), Err(Rejection::Mismatch(_))));
+    assert!(matches!(
+        bench.finish_paid(&wrong, 1, 0),
+        Err(Rejection::Mismatch(_))
+    ));
     wrong = named(&new);
     wrong.id = RequestId(Uuid::from_u128(2));
-    assert_eq!(bench.dispatch_paid(&wrong), Err(Rejection::UnknownPaidCall));
+    assert_eq!(bench.finish_paid(&wrong, 1, 0), Err(Rejection::UnknownPaidCall));
     assert_eq!(bench.wallet(wallet(1)), (MAX, 1, 0));
 }
 
@@ -282,15 +280,15 @@ fn a_wallet_has_no_more_open_than_its_cap() {
 fn a_request_is_sent_once() {
     let mut bench = Bench::new();
     let new = new_call(1, "exact:one", wallet(1));
-    bench.claim_paid(&new).unwrap();
-    let call = named(&new);
+    let (claimed, sends) = bench.claim_paid(&new).unwrap();
+    assert_eq!((claimed.state, sends), (PaidCallState::Dispatched, true));
+    assert_eq!(claimed.dispatched_at, Some(bench.at));
     assert_eq!(
-        bench.finish_paid(&call, 1, 1),
-        not_open(PaidCallState::Claimed),
-        "nothing was sent"
+        bench.claim_paid(&new),
+        Ok((claimed, false)),
+        "whoever comes second"
     );
-    assert!(bench.dispatch_paid(&call).unwrap().0.dispatched_at.is_some());
-    assert_eq!(bench.dispatch_paid(&call), not_open(PaidCallState::Dispatched));
+    let call = named(&new);
     for progress in [settled(1), refused(), unknown(), void()] {
         assert_eq!(
             bench.settle_paid(&call, progress),
@@ -305,7 +303,6 @@ fn what_is_settled_is_within_what_was_authorised() {
     let mut bench = Bench::new();
     let new = new_call(1, "exact:one", wallet(1));
     bench.claim_paid(&new).unwrap();
-    bench.dispatch_paid(&named(&new)).unwrap();
     let call = named(&new);
     assert!(matches!(
         bench.finish_paid(&call, MAX, 1),
@@ -355,7 +352,6 @@ fn a_failed_call_is_over_and_its_payment_pays_for_no_other() {
     let mut bench = Bench::new();
     let new = new_call(1, "exact:one", wallet(1));
     bench.claim_paid(&new).unwrap();
-    bench.dispatch_paid(&named(&new)).unwrap();
     let call = named(&new);
     let failed = bench.fail_paid(&call, "UPSTREAM_ERROR", Some(above(50))).unwrap();
     assert_eq!(failed.0.state, PaidCallState::Failed);
@@ -387,7 +383,8 @@ fn a_failed_call_is_over_and_its_payment_pays_for_no_other() {
 #[test]
 fn an_abandoned_call_is_gone_or_failed() {
     let mut bench = Bench::new();
-    let new = new_call(1, "exact:one", wallet(1));
+    let mut new = new_call(1, "exact:one", wallet(1));
+    new.subject.provider = None;
     bench.claim_paid(&new).unwrap();
     assert!(bench.abandon_paid(&named(&new)).unwrap().1);
     assert_eq!(bench.abandon_paid(&named(&new)), Err(Rejection::UnknownPaidCall));
@@ -395,7 +392,6 @@ fn an_abandoned_call_is_gone_or_failed() {
     // The same payment may pay for another request now.
     let other = new_call(2, "exact:one", wallet(1));
     bench.claim_paid(&other).unwrap();
-    bench.dispatch_paid(&named(&other)).unwrap();
     let (failed, _) = bench.abandon_paid(&named(&other)).unwrap();
     assert_eq!(failed.failure.as_deref(), Some("UPSTREAM_TIMEOUT"));
     assert_eq!(failed.loss, Micros::new(BASE));
@@ -408,7 +404,6 @@ impl Bench {
     fn settling_of(&mut self, id: u128) -> PaidCallRef {
         let new = new_call(id, &format!("upto:{id}"), wallet(3));
         self.claim_paid(&new).unwrap();
-        self.dispatch_paid(&named(&new)).unwrap();
         self.finish_paid(&named(&new), 400, 100).unwrap();
         named(&new)
     }

@@ -54,8 +54,7 @@ impl Op {
         let with_drift = self.flag && self.id != 2;
         let tries = bench.books.paid_calls.get(&key).map_or(0, |call| call.tries);
         match self.what {
-            0..=2 => bench.claim_paid(&self.new_call()),
-            3 | 4 => bench.dispatch_paid(&call),
+            0..=4 => bench.claim_paid(&self.new_call()),
             5 | 6 => bench.finish_with(
                 &call,
                 charge(base, amount - base),

@@ -8,7 +8,7 @@ use turnpike_store::{Ledger as _, PostgresOptions, PostgresStore, Statements as 
 
 use super::proxy::{Cut, LATE, Proxy};
 use crate::actions::{capture, command, grant, new_hold, usd};
-use crate::paid_calls::{self, claims, finishes, named, new_call, settled};
+use crate::paid_calls::{self, claims, finishes, new_call, settled};
 use crate::world::{Database, add_tenant, all_transfers, check_books};
 
 /// A store that reaches its database through a proxy.
@@ -39,8 +39,7 @@ async fn cut_at_commit(cut: Cut) -> Duration {
     let public = paid_calls::house(&store).await;
     let paid: Vec<_> = (0..10).map(|n| new_call(&format!("exact:{n}"))).collect();
     for call in &paid {
-        let dispatch = Action::DispatchPaidCall(named(call));
-        for action in [claims(call), dispatch, finishes(call, 60, 10)] {
+        for action in [claims(call), finishes(call, 60, 10)] {
             store.submit(command(public, action)).await.unwrap();
         }
     }
