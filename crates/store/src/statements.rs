@@ -153,13 +153,14 @@ impl<S: Sql> Statements for S {
     }
 }
 
-/// Which transfers are a page of one end user's entries: two searches of an index each, merged, whatever else the
-/// workspace has. The kind stands as a number, because a partial index is used for what a query says literally.
+/// Which transfers are a page of one end user's entries: a page of each side from an index, merged, however much else the
+/// workspace and the user have. The kind stands as a number: a partial index is used for what a query says literally.
 fn entries_of_user() -> String {
     let kind = AccountKind::EndUser.code();
     let of = |side: &str| {
         format!(
-            "SELECT seq FROM transfers WHERE bucket = $1 AND tenant_id = $2 AND seq < $3 AND {side}_kind = {kind} AND {side}_owner = $5"
+            "SELECT seq FROM (SELECT seq FROM transfers WHERE bucket = $1 AND tenant_id = $2 AND seq < $3
+                 AND {side}_kind = {kind} AND {side}_owner = $5 ORDER BY seq DESC LIMIT $4) AS {side}"
         )
     };
     format!(
@@ -205,7 +206,8 @@ mod tests {
         );
         let mut plan = connection.prepare(&sql).unwrap();
         let steps: Vec<String> = plan
-            .query_map((1, [0_u8; 16], i64::MAX, 10, "user"), |row| row.get(3))
+            // In the order in which they first appear: the owner before the limit.
+            .query_map((1, [0_u8; 16], i64::MAX, "user", 10), |row| row.get(3))
             .unwrap()
             .map(Result::unwrap)
             .collect();

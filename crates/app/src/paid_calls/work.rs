@@ -1,5 +1,6 @@
 //! The work behind a claimed payment: provider, stored answer.
 
+use turnpike_core::errors::ErrorCode;
 use turnpike_core::ids::{CallId, RequestId};
 use turnpike_core::ledger::command::{Drift, DriftKind, OutcomeKind, StoredOutcome};
 use turnpike_core::ledger::paid_call::{FailPaidCall, FinishPaidCall, PaidCall, PaidCallState};
@@ -41,6 +42,9 @@ impl PaidCallDesk {
                 price,
                 bounded,
             } => {
+                if self.now() >= call.due_at {
+                    return Err(self.unsent(&call).await);
+                }
                 let ask = || provider.provider.complete(api, bounded.body.clone());
                 let asked = match ask().await {
                     Err(error) if !error.sent() => ask().await,
@@ -66,6 +70,24 @@ impl PaidCallDesk {
             call
         };
         self.reply(house, call, Some(body)).await
+    }
+
+    /// Ends a call whose claim took so long that others may have given it up: it is not sent.
+    async fn unsent(&self, call: &PaidCall) -> AppError {
+        tracing::warn!(receipt = %receipt::receipt_id(call), "a paid call was claimed too late to be sent");
+        let fail = Action::FailPaidCall(FailPaidCall {
+            call: call.reference(),
+            failure: ErrorCode::ServiceUnavailable.as_str().into(),
+            drift: None,
+        });
+        match self.parts.engine.submit_end(self.parts.house, fail).await {
+            // Given up already.
+            Ok(_) | Err(SubmitError::Rejected(_)) => {}
+            Err(error) => {
+                tracing::error!(receipt = %receipt::receipt_id(call), %error, "a paid call was not ended");
+            }
+        }
+        AppError::unavailable().retry_after(1)
     }
 
     /// Stores the answer. From here on the provider is never asked again.

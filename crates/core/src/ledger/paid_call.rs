@@ -59,7 +59,8 @@ coded_enum! {
 coded_enum! {
     /// How far a paid call is.
     PaidCallState {
-        /// The payment is bound to a request for which no provider is asked.
+        /// The payment is bound to a request for which no provider is asked, or, by an earlier version, to one that was
+        /// not sent yet.
         Claimed = 0 "claimed",
         /// The payment is bound to the request, which is about to be sent to the provider, or was.
         Dispatched = 1 "dispatched",

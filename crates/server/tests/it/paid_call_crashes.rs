@@ -29,6 +29,11 @@ mod postgres_pair {
     }
 
     #[test]
+    fn a_claim_that_comes_after_the_lease_is_not_sent() {
+        crate::harness::run(super::one_waits_for_its_claim());
+    }
+
+    #[test]
     fn an_answer_that_comes_after_the_lease_is_not_paid_for() {
         crate::harness::run(super::one_sleeps_at_the_provider());
     }
@@ -168,6 +173,14 @@ async fn one_outlives_the_other() {
         sent += 1;
         assert_eq!(stall.upstream.count(), sent, "{point}");
     }
+    // Nobody knows whether it was sent: it is ended by the other, and nothing is sent.
+    let mut other = doomed(&stall, "paid-after-claim").await;
+    let (_, paid) = stall.paid(&Ask::chat("hi"), &Wallet::new()).await;
+    assert!(paid.by(&other.client()).try_send().await.is_err());
+    died_at(&mut other, "paid-after-claim").await;
+    assert_eq!(paid.send(&stall.client).await.status, 202);
+    stall.leases_end().await;
+    stall.ends(&paid).await.refused(409, "REQUEST_FAILED");
     stall.agree(sent, &prices).await;
 }
 
@@ -224,6 +237,22 @@ async fn one_sleeps_at_the_settlement() {
         );
     }
     stall.agree(2, &prices).await;
+}
+
+async fn one_waits_for_its_claim() {
+    // A lease of two seconds, and a database that takes longer for each change of a paid call.
+    let stall = Stall::of(Store::Postgres, |setup| setup.provider("total_timeout_secs", 1)).await;
+    let slow = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql
+            AS 'BEGIN PERFORM pg_sleep(2.5); RETURN NEW; END';
+        CREATE TRIGGER slow BEFORE INSERT ON paid_calls FOR EACH ROW EXECUTE FUNCTION slow()";
+    stall.database.execute(slow).await;
+    let (_, paid) = stall.paid(&Ask::chat("hi"), &Wallet::new()).await;
+    let late = paid.send(&stall.client).await;
+    late.refused(503, "SERVICE_UNAVAILABLE");
+    let reply = stall.ends(&paid).await.refused(409, "REQUEST_FAILED").json();
+    assert_eq!(reply["receipt"]["failure"], "SERVICE_UNAVAILABLE");
+    assert_eq!(stall.lost().await, 0, "it is known that nothing was sent");
+    stall.agree(0, &[]).await;
 }
 
 async fn one_sleeps_at_the_provider() {

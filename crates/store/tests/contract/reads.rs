@@ -210,6 +210,13 @@ pub(crate) async fn transfers_are_paged_newest_first(world: &World) {
     assert_eq!(page(Some(user("bob")), Some(4), 9).await, [3]);
     assert_eq!(page(Some(Payer::Pool), None, 4).await, [14, 13, 11, 10]);
     assert!(page(Some(user("carol")), None, 9).await.is_empty());
+    // What was taken from a user is the user's, too.
+    for _ in 0..2 {
+        world.run(tenant, move_to("alice", 3, false)).await.unwrap();
+    }
+    assert_eq!(page(Some(user("alice")), None, 4).await, [17, 16, 14, 11]);
+    assert_eq!(page(Some(user("alice")), Some(17), 2).await, [16, 14]);
+    assert_eq!(page(Some(user("bob")), None, 9).await, [15, 12, 9, 6, 3]);
 }
 
 // Fault matrix 178

@@ -379,6 +379,20 @@ fn a_failed_call_is_over_and_its_payment_pays_for_no_other() {
     assert_eq!(bench.public(), (50, 0, 50));
 }
 
+/// As an earlier version wrote it before it marked the call as sent.
+#[test]
+fn what_was_claimed_and_not_marked_has_no_answer() {
+    let mut bench = Bench::new();
+    let new = new_call(1, "exact:one", wallet(1));
+    let (mut call, _) = bench.claim_paid(&new).unwrap();
+    (call.state, call.dispatched_at) = (PaidCallState::Claimed, None);
+    bench.books.paid_calls.load((TENANT, new.id), Some(call));
+    let refused = bench.finish_paid(&named(&new), 1, 1);
+    assert_eq!(refused, not_open(PaidCallState::Claimed));
+    assert!(bench.abandon_paid(&named(&new)).unwrap().1);
+    assert_eq!((bench.wallet(wallet(1)), bench.public()), ((0, 0, 0), (0, 0, 0)));
+}
+
 // Fault matrix 56
 #[test]
 fn an_abandoned_call_is_gone_or_failed() {

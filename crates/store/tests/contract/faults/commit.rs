@@ -21,8 +21,8 @@ async fn behind_proxy(database: &Database) -> (Proxy, PostgresStore) {
     (proxy, PostgresStore::connect(options).await.unwrap())
 }
 
-/// Twenty calls are captured, ten grants made and ten settlements told of at once, and the first COMMIT suffers `cut`.
-/// A capture that is run twice changes nothing the second time; a grant or a report that is run twice shows.
+/// Twenty calls are captured, ten grants made, ten settlements told of and ten payments claimed at once, and the first
+/// COMMIT suffers `cut`. A capture that is run twice changes nothing the second time; the others show it.
 async fn cut_at_commit(cut: Cut) -> Duration {
     let database = Database::create().await;
     let (proxy, store) = behind_proxy(&database).await;
@@ -51,10 +51,13 @@ async fn cut_at_commit(cut: Cut) -> Duration {
     let reports = paid
         .iter()
         .map(|call| (public, paid_calls::told(call, settled(70))));
+    let fresh: Vec<_> = (10..20).map(|n| new_call(&format!("exact:{n}"))).collect();
+    let claimed = fresh.iter().map(|call| (public, claims(call)));
     let commands = grants
         .chain(captures)
         .map(|action| (tenant, action))
         .chain(reports)
+        .chain(claimed)
         .map(|(tenant, action)| store.submit(command(tenant, action)));
     let results = join_all(commands).await;
     let took = began.elapsed();
