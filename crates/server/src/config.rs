@@ -403,6 +403,12 @@ impl Config {
         {
             return wrong("server.vendor must be lower-case letters and dashes");
         }
+        let public_url = &self.server.public_url;
+        if !public_url.is_empty() && !is_origin(public_url) {
+            return wrong(
+                "server.public_url must be an origin: http:// or https://, a host, perhaps a port, no path",
+            );
+        }
         if !(1..=720).contains(&self.calls.outcome_retention_hours) {
             return wrong("calls.outcome_retention_hours must be 1 to 720");
         }
@@ -520,6 +526,17 @@ fn distance(a: &str, b: &str) -> usize {
     row.last().copied().unwrap_or_default()
 }
 
+/// Whether `url` is one at whose root the service can stand.
+fn is_origin(url: &str) -> bool {
+    url.parse::<http::Uri>().is_ok_and(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https"))
+            && uri.authority().is_some_and(|host| !host.as_str().contains('@'))
+            && uri.path() == "/"
+            && uri.query().is_none()
+            && !url.contains('#')
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -541,6 +558,25 @@ mod tests {
             "{error}"
         );
         assert_eq!(distance("listn", "listen"), 1);
+    }
+
+    #[test]
+    fn the_public_url_is_an_origin() {
+        for good in ["https://api.example", "https://api.example/", "http://[::1]:8402"] {
+            assert!(is_origin(good), "{good}");
+        }
+        for wrong in [
+            "api.example",
+            "//api.example",
+            "ftp://api.example",
+            "https://",
+            "https://api.example/turnpike",
+            "https://api.example?a",
+            "https://api.example#a",
+            "https://me@api.example",
+        ] {
+            assert!(!is_origin(wrong), "{wrong}");
+        }
     }
 
     #[test]

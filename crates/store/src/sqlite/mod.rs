@@ -3,6 +3,7 @@
 //! WAL with `synchronous=FULL`: a command is answered after an fsync that it shares with its batch. A lock
 //! file keeps a second service away from the file.
 
+mod checkpoint;
 mod convert;
 mod load;
 mod read;
@@ -28,6 +29,7 @@ use turnpike_core::ids::TenantId;
 use turnpike_core::ledger::audit::AuditReport;
 use turnpike_core::ledger::{Command, Outcome};
 
+use self::checkpoint::Checkpoints;
 use self::read::Readers;
 use self::writer::Job;
 use crate::error::{StoreError, SubmitError};
@@ -94,11 +96,12 @@ impl SqliteStore {
         let mut connection = Connection::open(&options.path).map_err(convert::store_error)?;
         configure(&connection)?;
         migrate_schema(&mut connection)?;
+        let checkpoints = Checkpoints::watch(&mut connection).map_err(convert::store_error)?;
         let (jobs, queue) = mpsc::channel(options.queue);
         let (failed_in_writer, max_batch) = (failed.clone(), options.max_batch);
         std::thread::Builder::new()
             .name("ledger-writer".to_owned())
-            .spawn(move || writer::run(connection, queue, max_batch, &failed_in_writer))
+            .spawn(move || writer::run(connection, queue, max_batch, &checkpoints, &failed_in_writer))
             .map_err(|error| StoreError::Unavailable(error.to_string()))?;
         Ok(Self {
             jobs: Some(jobs),
@@ -152,8 +155,7 @@ fn configure(connection: &Connection) -> Result<(), StoreError> {
             "PRAGMA journal_mode = WAL;
              PRAGMA synchronous = FULL;
              PRAGMA busy_timeout = 10000;
-             PRAGMA wal_autocheckpoint = 4000;
-             PRAGMA cache_size = -16384;
+             PRAGMA cache_size = -4096;
              PRAGMA temp_store = MEMORY;
              PRAGMA foreign_keys = ON;",
         )

@@ -9,6 +9,7 @@ use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{mpsc, oneshot};
 use turnpike_core::ledger::{Books, Command, Needs, Outcome, Rejection, apply};
 
+use super::checkpoint::Checkpoints;
 use super::convert::{bind, store_error};
 use super::load::load;
 use super::read::all_rows;
@@ -52,6 +53,7 @@ pub(super) fn run(
     mut connection: Connection,
     mut queue: mpsc::Receiver<Job>,
     max_batch: usize,
+    checkpoints: &Checkpoints,
     failed: &AtomicBool,
 ) {
     let mut books = Books::default();
@@ -124,6 +126,8 @@ pub(super) fn run(
             }
             Some(Job::Command(..)) | None => {}
         }
+        // Whoever waited was answered.
+        checkpoints.run(&connection, failed);
         next = queue.blocking_recv();
     }
 }
@@ -257,7 +261,7 @@ fn attempt(
 }
 
 /// What could not be written may be lost although a later sync succeeds.
-fn is_of_the_disk(error: &rusqlite::Error) -> bool {
+pub(super) fn is_of_the_disk(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
 }
 
@@ -383,7 +387,7 @@ mod tests {
     // Fault matrix 61
     #[test]
     fn after_a_disk_error_everything_that_waits_is_refused() {
-        let connection = Connection::open_in_memory().unwrap();
+        let mut connection = Connection::open_in_memory().unwrap();
         connection
             .execute_batch("CREATE TABLE written (n INTEGER)")
             .unwrap();
@@ -399,7 +403,8 @@ mod tests {
         ] {
             assert!(jobs.try_send(job).is_ok());
         }
-        run(connection, queue, 8, &AtomicBool::new(true));
+        let checkpoints = Checkpoints::watch(&mut connection).unwrap();
+        run(connection, queue, 8, &checkpoints, &AtomicBool::new(true));
         let refused =
             |error: StoreError| matches!(error, StoreError::Unavailable(reason) if reason == DISK_FAILED);
         assert!(written.blocking_recv().unwrap().is_err_and(refused));
