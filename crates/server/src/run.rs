@@ -1,12 +1,13 @@
 //! Starts the service and runs it until it is told to stop.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use http::HeaderValue;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -38,11 +39,38 @@ pub(crate) struct Started {
     roles: Roles,
 }
 
+/// Connections that may wait to be accepted; the system may allow fewer. Of more at once some would be told that they are
+/// connected and never be accepted.
+const BACKLOG: u32 = 4096;
+
+/// Listens on the first address of `listen` that is free.
+async fn bind(listen: &str) -> std::io::Result<TcpListener> {
+    let mut last = None;
+    for address in tokio::net::lookup_host(listen).await? {
+        match bind_to(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| std::io::Error::other("the name has no address")))
+}
+
+fn bind_to(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // A service that starts again needs not wait for the last one's connections.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
 /// Opens everything; the address of the listener goes into the public URL when none is configured.
 pub(crate) async fn start(mut config: Config, data: &Path, roles: Roles) -> Result<Started, SetupError> {
     std::fs::create_dir_all(data).map_err(SetupError::file(data))?;
     let listen = config.server.listen.clone();
-    let listener = TcpListener::bind(&listen).await.map_err(|error| {
+    let listener = bind(&listen).await.map_err(|error| {
         if error.kind() == std::io::ErrorKind::AddrInUse {
             SetupError::Other(format!(
                 "{listen} is taken by another program: choose another address with --listen ADDR"
