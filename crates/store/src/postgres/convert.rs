@@ -104,6 +104,12 @@ pub(super) fn fault(error: &Error) -> Fault {
     }
 }
 
+/// Whether the server chose this transaction to be rolled back, so that another could go on.
+pub(super) fn is_victim(error: &Error) -> bool {
+    let code = error.code();
+    code == Some(&SqlState::T_R_DEADLOCK_DETECTED) || code == Some(&SqlState::T_R_SERIALIZATION_FAILURE)
+}
+
 /// What to write into a log: the server's message and code, never the values of a row.
 pub(super) fn describe(error: &Error) -> String {
     if let Some(answer) = error.as_db_error() {

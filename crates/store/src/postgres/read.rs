@@ -19,6 +19,8 @@ use crate::sql::{Param, Row, RowSink, Statement};
 const FETCH: i32 = 512;
 /// Statements sent without waiting for one another's answers; up to 30 futures are polled in their order.
 const FLIGHT: usize = 30;
+/// How often a transaction is begun that others stand in a circle with.
+const MAX_ATTEMPTS: u32 = 4;
 
 #[derive(Clone)]
 pub(super) struct Reads {
@@ -79,25 +81,26 @@ impl Reads {
 
     /// See [`crate::sql::Sql::write`].
     pub(super) async fn write(&self, statements: &[Statement]) -> Result<Vec<u64>, StoreError> {
+        tried(|| self.try_write(statements)).await
+    }
+
+    async fn try_write(&self, statements: &[Statement]) -> Result<Vec<u64>, WriteError> {
         let mut connection = self.connection().await?;
-        let write = async {
-            let transaction = connection.transaction().await?;
-            let chained = behind_head(&transaction, statements).await?;
-            let mut touched = Vec::with_capacity(chained.len());
-            for statement in &*chained {
-                let prepared = transaction.prepare_cached(&statement.sql).await?;
-                let bound: Vec<_> = statement.params.iter().map(to_sql).collect();
-                touched.push(transaction.execute(&prepared, &bound).await?);
-                if touched == [0] {
-                    transaction.rollback().await?;
-                    return Ok(touched);
-                }
+        let transaction = connection.transaction().await?;
+        let chained = behind_head(&transaction, statements).await?;
+        let mut touched = Vec::with_capacity(chained.len());
+        for statement in &*chained {
+            let prepared = transaction.prepare_cached(&statement.sql).await?;
+            let bound: Vec<_> = statement.params.iter().map(to_sql).collect();
+            touched.push(transaction.execute(&prepared, &bound).await?);
+            if touched == [0] {
+                transaction.rollback().await?;
+                return Ok(touched);
             }
-            transaction.commit().await?;
-            touched.truncate(statements.len());
-            Ok(touched)
-        };
-        write.await.map_err(WriteError::into_store)
+        }
+        transaction.commit().await?;
+        touched.truncate(statements.len());
+        Ok(touched)
     }
 
     /// See [`crate::sql::Sql::write_beside`]. Statements between required ones go to the server in one flight.
@@ -105,37 +108,38 @@ impl Reads {
         &self,
         statements: &[Statement],
     ) -> Result<Option<Vec<u64>>, StoreError> {
+        tried(|| self.try_write_beside(statements)).await
+    }
+
+    async fn try_write_beside(&self, statements: &[Statement]) -> Result<Option<Vec<u64>>, WriteError> {
         let mut connection = self.connection().await?;
-        let write = async {
-            let transaction = connection.transaction().await?;
-            let chained = behind_head(&transaction, statements).await?;
-            let mut touched = Vec::with_capacity(chained.len());
-            for flight in chained.split_inclusive(|statement| statement.required) {
-                let mut prepared = Vec::with_capacity(flight.len());
-                for statement in flight {
-                    prepared.push(transaction.prepare_cached(&statement.sql).await?);
-                }
-                let bound: Vec<Vec<_>> = flight
-                    .iter()
-                    .map(|statement| statement.params.iter().map(to_sql).collect())
-                    .collect();
-                for (prepared, bound) in prepared.chunks(FLIGHT).zip(bound.chunks(FLIGHT)) {
-                    let running = prepared
-                        .iter()
-                        .zip(bound)
-                        .map(|(statement, bound)| transaction.execute(statement, bound));
-                    touched.extend(try_join_all(running).await?);
-                }
-                if flight.last().is_some_and(|last| last.required) && touched.last() == Some(&0) {
-                    transaction.rollback().await?;
-                    return Ok(None);
-                }
+        let transaction = connection.transaction().await?;
+        let chained = behind_head(&transaction, statements).await?;
+        let mut touched = Vec::with_capacity(chained.len());
+        for flight in chained.split_inclusive(|statement| statement.required) {
+            let mut prepared = Vec::with_capacity(flight.len());
+            for statement in flight {
+                prepared.push(transaction.prepare_cached(&statement.sql).await?);
             }
-            transaction.commit().await?;
-            touched.truncate(statements.len());
-            Ok(Some(touched))
-        };
-        write.await.map_err(WriteError::into_store)
+            let bound: Vec<Vec<_>> = flight
+                .iter()
+                .map(|statement| statement.params.iter().map(to_sql).collect())
+                .collect();
+            for (prepared, bound) in prepared.chunks(FLIGHT).zip(bound.chunks(FLIGHT)) {
+                let running = prepared
+                    .iter()
+                    .zip(bound)
+                    .map(|(statement, bound)| transaction.execute(statement, bound));
+                touched.extend(try_join_all(running).await?);
+            }
+            if flight.last().is_some_and(|last| last.required) && touched.last() == Some(&0) {
+                transaction.rollback().await?;
+                return Ok(None);
+            }
+        }
+        transaction.commit().await?;
+        touched.truncate(statements.len());
+        Ok(Some(touched))
     }
 
     /// See [`crate::sql::Sql::snapshot`].
@@ -172,6 +176,22 @@ impl Reads {
         }
         transaction.commit().await.map_err(|error| store_error(&error))
     }
+}
+
+/// A transaction that the server rolled back so that another could go on is run again.
+async fn tried<T, F>(transaction: impl Fn() -> F) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, WriteError>>,
+{
+    for _ in 1..MAX_ATTEMPTS {
+        match transaction().await {
+            Err(WriteError::Database(error)) if convert::is_victim(&error) => {
+                tracing::debug!(reason = convert::describe(&error), "a transaction is run again");
+            }
+            result => return result.map_err(WriteError::into_store),
+        }
+    }
+    transaction().await.map_err(WriteError::into_store)
 }
 
 /// Why a transaction of the directory was not written.

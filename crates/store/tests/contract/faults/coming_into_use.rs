@@ -118,7 +118,7 @@ async fn told_beside(
 }
 
 /// Waits until so many transactions of the store wait for a lock: then the moment is reached.
-async fn waiting(watcher: &Client, count: i64) {
+pub(super) async fn waiting(watcher: &Client, count: i64) {
     let sql = "SELECT COUNT(*) FROM pg_stat_activity
                WHERE datname = current_database() AND wait_event_type = 'Lock'";
     for _ in 0..300 {

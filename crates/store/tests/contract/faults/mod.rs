@@ -3,6 +3,7 @@
 mod coming_into_use;
 mod commit;
 mod crash;
+mod deadlock;
 mod disk;
 mod pressure;
 pub(crate) mod proxy;
