@@ -1,4 +1,4 @@
-//! The embedded store: one writer thread that owns the connection, readers beside it.
+//! The embedded store: one writer thread that owns the connection, readers and a copier of the log beside it.
 //!
 //! WAL with `synchronous=FULL`: a command is answered after an fsync that it shares with its batch. A lock
 //! file keeps a second service away from the file.
@@ -96,12 +96,14 @@ impl SqliteStore {
         let mut connection = Connection::open(&options.path).map_err(convert::store_error)?;
         configure(&connection)?;
         migrate_schema(&mut connection)?;
-        let checkpoints = Checkpoints::watch(&mut connection).map_err(convert::store_error)?;
+        let other = Connection::open(&options.path).map_err(convert::store_error)?;
+        configure(&other)?;
+        let checkpoints = Checkpoints::watch(&mut connection, other, failed.clone())?;
         let (jobs, queue) = mpsc::channel(options.queue);
         let (failed_in_writer, max_batch) = (failed.clone(), options.max_batch);
         std::thread::Builder::new()
             .name("ledger-writer".to_owned())
-            .spawn(move || writer::run(connection, queue, max_batch, &checkpoints, &failed_in_writer))
+            .spawn(move || writer::run(connection, queue, max_batch, checkpoints, &failed_in_writer))
             .map_err(|error| StoreError::Unavailable(error.to_string()))?;
         Ok(Self {
             jobs: Some(jobs),

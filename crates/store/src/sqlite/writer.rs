@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{mpsc, oneshot};
 use turnpike_core::ledger::{Books, Command, Needs, Outcome, Rejection, apply};
@@ -20,7 +21,7 @@ use crate::sql::Statement;
 
 /// Accounts and end users kept in memory; above it all are forgotten.
 const MAX_KEPT_ROWS: usize = 20_000;
-/// What is said when a commit has failed on the disk.
+/// What is said when a commit, or a copy of the write-ahead log, has failed on the disk.
 pub(super) const DISK_FAILED: &str = "a disk error stopped all writes: restart after repair";
 
 type Answer = oneshot::Sender<Result<Outcome, SubmitError>>;
@@ -53,7 +54,7 @@ pub(super) fn run(
     mut connection: Connection,
     mut queue: mpsc::Receiver<Job>,
     max_batch: usize,
-    checkpoints: &Checkpoints,
+    mut checkpoints: Checkpoints,
     failed: &AtomicBool,
 ) {
     let mut books = Books::default();
@@ -117,7 +118,8 @@ pub(super) fn run(
                 }
             }
             Some(Job::Stop(done)) => {
-                drop(connection);
+                drop(checkpoints);
+                close(connection, failed);
                 refuse_waiting(&mut queue);
                 if done.send(()).is_err() {
                     tracing::debug!("nobody waits for the end any more");
@@ -127,9 +129,19 @@ pub(super) fn run(
             Some(Job::Command(..)) | None => {}
         }
         // Whoever waited was answered.
-        checkpoints.run(&connection, failed);
+        checkpoints.run(&connection);
         next = queue.blocking_recv();
     }
+}
+
+/// After a disk error the log stays as it is: what was copied of it may be lost, and is copied again at the next start.
+fn close(connection: Connection, failed: &AtomicBool) {
+    if failed.load(Ordering::Acquire)
+        && let Err(error) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+    {
+        tracing::error!(%error, "the write-ahead log is copied although the disk failed");
+    }
+    drop(connection);
 }
 
 /// Answers what came after the stop: nothing of it was begun.
@@ -382,12 +394,16 @@ fn run_statements(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     // Fault matrix 61
     #[test]
     fn after_a_disk_error_everything_that_waits_is_refused() {
-        let mut connection = Connection::open_in_memory().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let open = || Connection::open(directory.path().join("turnpike.db")).unwrap();
+        let (mut connection, other) = (open(), open());
         connection
             .execute_batch("CREATE TABLE written (n INTEGER)")
             .unwrap();
@@ -403,8 +419,9 @@ mod tests {
         ] {
             assert!(jobs.try_send(job).is_ok());
         }
-        let checkpoints = Checkpoints::watch(&mut connection).unwrap();
-        run(connection, queue, 8, &checkpoints, &AtomicBool::new(true));
+        let failed = Arc::new(AtomicBool::new(true));
+        let checkpoints = Checkpoints::watch(&mut connection, other, failed.clone()).unwrap();
+        run(connection, queue, 8, checkpoints, &failed);
         let refused =
             |error: StoreError| matches!(error, StoreError::Unavailable(reason) if reason == DISK_FAILED);
         assert!(written.blocking_recv().unwrap().is_err_and(refused));

@@ -18,6 +18,7 @@ use crate::world::{NOW, add_tenant, check_books};
 /// Where the bodies of these tests are run again.
 const SMALL: &str = "TURNPIKE_TEST_SMALL_DISK";
 const FAILING: &str = "TURNPIKE_TEST_FAILING_DISK";
+const FAILING_CHECKPOINT: &str = "TURNPIKE_TEST_FAILING_CHECKPOINT";
 const FILE: &str = "turnpike.db";
 
 /// Runs a test of this file again, after a shell's words, with the name of the variable set to a directory.
@@ -92,6 +93,72 @@ fn a_failing_disk_stops_all_writes() {
         check_books(&store).await;
         store.close().await;
     });
+}
+
+// Fault matrix 61: the write-ahead log is shorter than a file may be, the database is not: what was told is in the log.
+#[test]
+fn a_disk_that_fails_in_a_checkpoint_stops_all_writes() {
+    if std::env::var_os(FAILING_CHECKPOINT).is_some() {
+        return tokio::runtime::Runtime::new()
+            .unwrap()
+            .block_on(on_a_disk_that_takes_no_checkpoint());
+    }
+    // Eighty megabytes: more than the log becomes before the writer waits for it to be copied.
+    let directory = tempfile::tempdir().unwrap();
+    let script = "trap '' XFSZ; ulimit -f 163840; exec \"$@\"";
+    let name = "faults::disk::a_disk_that_fails_in_a_checkpoint_stops_all_writes";
+    runs_again(&["sh", "-c", script], name, FAILING_CHECKPOINT, directory.path());
+
+    let told = std::fs::read_to_string(directory.path().join("told")).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let store = SqliteStore::open(&SqliteOptions::new(directory.path().join(FILE))).unwrap();
+        let tenant = store.list_tenants().await.unwrap()[0].id;
+        let pool = store.find_account(&Payer::Pool.account(tenant)).await.unwrap();
+        assert_eq!(pool.unwrap().held.get().to_string(), told);
+        check_books(&store).await;
+        store.close().await;
+    });
+}
+
+/// Calls with large rows until one is refused: none is in doubt, because it was no commit that failed.
+async fn on_a_disk_that_takes_no_checkpoint() {
+    let directory = PathBuf::from(std::env::var_os(FAILING_CHECKPOINT).unwrap());
+    let path = directory.join(FILE);
+    let store = SqliteStore::open(&SqliteOptions::new(&path)).unwrap();
+    let tenant = add_tenant(&store).await;
+    let granted = store.submit(command(tenant, grant(&Payer::Pool, 1_000_000)));
+    granted.await.unwrap();
+    let holds = || {
+        join_all((0..64).map(|_| {
+            let mut hold = new_hold(&Payer::Pool, 1);
+            hold.subject.price = "x".repeat(64 * 1024).into();
+            store.submit(command(tenant, Action::Hold(Box::new(hold))))
+        }))
+    };
+    let mut told = 0;
+    loop {
+        let (taken, failed): (Vec<_>, Vec<_>) = holds().await.into_iter().partition(Result::is_ok);
+        told += taken.len();
+        let refused = |result: &Result<_, SubmitError>| match result {
+            Err(SubmitError::Unavailable(why)) => why.contains("disk error"),
+            _ => false,
+        };
+        assert!(failed.iter().all(refused), "{failed:?}");
+        if taken.is_empty() {
+            break;
+        }
+        assert!(told < 10_000, "the disk never failed");
+    }
+    let length = |path: &Path| std::fs::metadata(path).unwrap().len();
+    assert!(length(&path) > 70 << 20, "the database is not what failed");
+    assert!(
+        length(&path.with_extension("db-wal")) < 80 << 20,
+        "the log is not shorter"
+    );
+    assert!(store.ping().await.is_err());
+    std::fs::write(directory.join("told"), told.to_string()).unwrap();
+    store.close().await;
 }
 
 /// Many at once until one is not told, then everything is refused.
