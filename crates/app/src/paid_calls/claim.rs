@@ -7,12 +7,11 @@ use turnpike_core::ledger::{Action, Outcome};
 use turnpike_core::money::{CreditsPerDollar, Micros};
 use turnpike_core::time::Timestamp;
 use turnpike_core::x402::Authorization;
-use turnpike_upstream::Verdict;
+use turnpike_upstream::{SignedPayment, Verdict};
 
 use super::check::Refused;
 use super::offered::Acceptable;
 use super::prepare::Prepared;
-use super::settlement::OpenPayment;
 use super::{PaidCallDesk, PaidReply, PaidRequest, work};
 use crate::engine::{LiveGuard, tell};
 use crate::error::AppError;
@@ -26,7 +25,7 @@ impl PaidCallDesk {
         payment: Acceptable,
     ) -> Result<PaidReply, AppError> {
         let parts = &self.parts;
-        let key = payment.authorization.key();
+        let key = payment.signed.authorization.key();
         let verdict = parts.facilitator.verify(&payment.signed).await;
         fail::fail_point!("paid-after-verify");
         match verdict {
@@ -46,10 +45,10 @@ impl PaidCallDesk {
                 return Err(AppError::new(ErrorCode::UpstreamError, message).retry_after(1));
             }
         }
-        let agreed = ledger_amount(&payment.authorization)?;
+        let agreed = ledger_amount(&payment.signed.authorization)?;
         let prepared = prepared.at_most(agreed);
         let new = self.new_call(id, &prepared, &payment, key)?;
-        let payment = OpenPayment::new(payment.signed, payment.authorization);
+        let payment = payment.signed;
         let desk = self.clone();
         // Whoever leaves now leaves a claim with somebody who works on it.
         let task = |answer| async move {
@@ -63,7 +62,7 @@ impl PaidCallDesk {
         &self,
         new: NewPaidCall,
         prepared: Prepared,
-        payment: OpenPayment,
+        payment: SignedPayment,
         request: &PaidRequest,
     ) -> Result<PaidReply, AppError> {
         let parts = &self.parts;
@@ -93,7 +92,7 @@ impl PaidCallDesk {
         let settings = &parts.settings;
         let signed =
             serde_json::to_string(&payment.signed.payload).map_err(|error| AppError::internal(&error))?;
-        let authorization = &payment.authorization;
+        let authorization = &payment.signed.authorization;
         let lifetime = prepared
             .work
             .longest_ms()

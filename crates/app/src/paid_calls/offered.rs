@@ -18,7 +18,6 @@ use crate::error::AppError;
 /// A payment that can be put to a facilitator.
 pub(super) struct Acceptable {
     pub(super) by: PaidBy,
-    pub(super) authorization: Authorization,
     pub(super) signed: SignedPayment,
 }
 
@@ -128,7 +127,6 @@ impl PaidCallDesk {
             }
         };
         let authorization = Authorization::read(&payment).map_err(|error| malformed(&error))?;
-        let payment = settings.forwarded(&payment);
         let accepted = &payment.accepted;
         let facilitator = accepted
             .extra
@@ -137,14 +135,15 @@ impl PaidCallDesk {
         let longest_ms = prepared.work.longest_ms();
         let checked =
             settings.check_authorization(&authorization, &accepted.amount, facilitator, longest_ms, now);
-        let signed = SignedPayment {
-            requirements: payment.accepted.clone(),
-            payload: payment,
-        };
-        Ok(checked.map(|()| Acceptable {
-            by,
-            authorization,
-            signed,
+        Ok(checked.map(|()| {
+            let payload = settings.forwarded(&payment);
+            debug_assert_eq!(Authorization::read(&payload).as_ref(), Ok(&authorization));
+            let signed = SignedPayment {
+                requirements: payload.accepted.clone(),
+                payload,
+                authorization,
+            };
+            Acceptable { by, signed }
         }))
     }
 }

@@ -10,7 +10,7 @@ use turnpike_core::ledger::paid_call::{
 use turnpike_core::ledger::{Action, Outcome, Rejection};
 use turnpike_core::money::{CreditsPerDollar, Micros};
 use turnpike_core::time::Timestamp;
-use turnpike_core::x402::{Authorization, PaymentPayload, SettleResponse};
+use turnpike_core::x402::{PaymentPayload, SettleResponse};
 use turnpike_store::SubmitError;
 use turnpike_upstream::{Fate, Settled, SignedPayment};
 
@@ -30,10 +30,10 @@ impl PaidCallDesk {
         &self,
         tenant: TenantId,
         call: PaidCall,
-        payment: OpenPayment,
+        payment: SignedPayment,
     ) -> Result<PaidCall, AppError> {
         fail::fail_point!("paid-before-settle");
-        let said = self.parts.facilitator.settle(&payment.signed).await;
+        let said = self.parts.facilitator.settle(&payment).await;
         fail::fail_point!("paid-after-settle");
         let progress = match said {
             Settled::Done(response) if is_what_was_due(&payment, &response) => {
@@ -69,14 +69,14 @@ impl PaidCallDesk {
     async fn looked_up(
         &self,
         call: &PaidCall,
-        payment: &OpenPayment,
+        payment: &SignedPayment,
         refusal: Option<SettleResponse>,
     ) -> SettlementProgress {
         let fate = self.fate(call, payment).await;
         self.progress(call, payment, fate, refusal)
     }
 
-    async fn fate(&self, call: &PaidCall, payment: &OpenPayment) -> Option<Fate> {
+    async fn fate(&self, call: &PaidCall, payment: &SignedPayment) -> Option<Fate> {
         let asked = self
             .parts
             .facilitator
@@ -92,7 +92,7 @@ impl PaidCallDesk {
     fn progress(
         &self,
         call: &PaidCall,
-        payment: &OpenPayment,
+        payment: &SignedPayment,
         fate: Option<Fate>,
         refusal: Option<SettleResponse>,
     ) -> SettlementProgress {
@@ -225,49 +225,31 @@ pub(super) fn may_try_again(call: &PaidCall, now: Timestamp) -> bool {
 }
 
 /// Whether a settlement is of exactly what was due, and can be found again.
-fn is_what_was_due(payment: &OpenPayment, response: &SettleResponse) -> bool {
-    let due = &payment.signed.requirements.amount;
+fn is_what_was_due(payment: &SignedPayment, response: &SettleResponse) -> bool {
+    let due = &payment.requirements.amount;
     response.amount.as_ref().is_none_or(|amount| amount == due) && !response.transaction.is_empty()
 }
 
-/// A payment that is to be settled.
-pub(super) struct OpenPayment {
-    signed: SignedPayment,
-    authorization: Authorization,
-}
-
-impl OpenPayment {
-    pub(super) const fn new(signed: SignedPayment, authorization: Authorization) -> Self {
-        Self {
-            signed,
-            authorization,
-        }
+/// `payment` for what `call` costs, when that is known.
+pub(super) fn due(mut payment: SignedPayment, call: &PaidCall) -> SignedPayment {
+    if let Some(charge) = &call.charge {
+        payment.requirements.amount = charge.effective.get().to_string();
     }
-
-    /// The same for what `call` costs, when that is known.
-    pub(super) fn due(mut self, call: &PaidCall) -> Self {
-        if let Some(charge) = &call.charge {
-            self.signed.requirements.amount = charge.effective.get().to_string();
-        }
-        self
-    }
+    payment
 }
 
 /// The payment as it was stored.
-fn payment_of(call: &PaidCall) -> Result<OpenPayment, AppError> {
+fn payment_of(call: &PaidCall) -> Result<SignedPayment, AppError> {
     let stored = call.payment.signed.as_deref().unwrap_or_default();
     let payload: PaymentPayload = serde_json::from_str(stored).map_err(|error| AppError::internal(&error))?;
-    let authorization = Authorization::read(&payload).map_err(|error| AppError::internal(&error))?;
-    let signed = SignedPayment {
-        requirements: payload.accepted.clone(),
-        payload,
-    };
-    Ok(OpenPayment::new(signed, authorization).due(call))
+    let requirements = payload.accepted.clone();
+    let payment = SignedPayment::read(payload, requirements).map_err(|error| AppError::internal(&error))?;
+    Ok(due(payment, call))
 }
 
 /// A settlement that is done, as it is written down and as the caller gets it.
-fn done(call: &PaidCall, payment: &OpenPayment, response: SettleResponse) -> SettlementProgress {
-    let due = &payment.signed.requirements.amount;
+fn done(call: &PaidCall, payment: &SignedPayment, response: SettleResponse) -> SettlementProgress {
+    let due = &payment.requirements.amount;
     let amount = response.amount.as_deref().unwrap_or(due);
     let amount = amount.parse().map_or_else(
         |_invalid| call.charge.map_or(Micros::ZERO, |charge| charge.effective),

@@ -7,10 +7,10 @@ use turnpike_core::ledger::paid_call::{FailPaidCall, FinishPaidCall, PaidCall, P
 use turnpike_core::ledger::{Action, Outcome};
 use turnpike_core::money::CreditsPerDollar;
 use turnpike_store::SubmitError;
-use turnpike_upstream::UpstreamError;
+use turnpike_upstream::{SignedPayment, UpstreamError};
 
 use super::prepare::{Prepared, Work};
-use super::settlement::OpenPayment;
+use super::settlement::due;
 use super::{PaidCallDesk, PaidReply, receipt};
 use crate::engine::{Done, upstream_failure};
 use crate::error::AppError;
@@ -27,7 +27,7 @@ impl PaidCallDesk {
         &self,
         call: PaidCall,
         prepared: Prepared,
-        payment: OpenPayment,
+        payment: SignedPayment,
     ) -> Result<PaidReply, AppError> {
         let done = match prepared.work {
             Work::Local(body) => Done {
@@ -64,7 +64,7 @@ impl PaidCallDesk {
         // Stored by an earlier try, or too late: somebody else may be settling it.
         let ours = stored_now && self.now() < call.due_at;
         let call = if call.state == PaidCallState::Settling && ours {
-            let payment = payment.due(&call);
+            let payment = due(payment, &call);
             self.settle(house, call, payment).await?
         } else {
             call

@@ -14,10 +14,8 @@ use crate::secret::Secret;
 fn payment() -> SignedPayment {
     let vectors: Value = serde_json::from_str(include_str!("../../../core/src/x402/vectors.json")).unwrap();
     let payload: PaymentPayload = serde_json::from_value(vectors["cases"][0]["payment"].clone()).unwrap();
-    SignedPayment {
-        requirements: payload.accepted.clone(),
-        payload,
-    }
+    let requirements = payload.accepted.clone();
+    SignedPayment::read(payload, requirements).unwrap()
 }
 
 fn facilitator(url: &str) -> HttpFacilitator {

@@ -25,9 +25,10 @@ mod stand_in;
 use std::fmt;
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
 use turnpike_core::time::Timestamp;
-use turnpike_core::x402::{Authorization, PaymentPayload, PaymentRequirements, SettleResponse, Supported};
+use turnpike_core::x402::{
+    Authorization, Malformed, PaymentPayload, PaymentRequirements, SettleResponse, Supported,
+};
 
 pub use chain::{ChainReader, ChainSettings};
 pub use eip712::{PayerKey, SignatureFault, TokenDomain, mpp_nonce, recover, signed_digest};
@@ -37,13 +38,28 @@ pub use paying::Terms;
 pub use simulated::{Clock, SimulatedFacilitator, SimulatedSettings};
 
 /// A payment as a facilitator gets it: without what is ours in `extra` and `extensions`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignedPayment {
     /// What the payer signed.
     pub payload: PaymentPayload,
+    /// The same as it was read.
+    pub authorization: Authorization,
     /// What is required; at the settlement of `upto` its `amount` is what is settled.
     pub requirements: PaymentRequirements,
+}
+
+impl SignedPayment {
+    /// Reads what was signed.
+    ///
+    /// # Errors
+    /// [`Malformed`] names the member that is missing or has another form.
+    pub fn read(payload: PaymentPayload, requirements: PaymentRequirements) -> Result<Self, Malformed> {
+        Ok(Self {
+            authorization: Authorization::read(&payload)?,
+            payload,
+            requirements,
+        })
+    }
 }
 
 /// What a facilitator says of a payment.

@@ -8,7 +8,7 @@ use ::http::Method;
 use serde_json::{Value, json};
 use turnpike_core::time::Timestamp;
 use turnpike_core::x402::evm::PERMIT2;
-use turnpike_core::x402::{Address, Authorization, PaymentRequirements, Scheme};
+use turnpike_core::x402::{Address, PaymentRequirements, Scheme};
 
 use super::eip712::{PayerKey, Word, address_word, keccak, number_word};
 use super::paying::Terms;
@@ -106,16 +106,12 @@ impl Rig {
             valid_after: 0,
             valid_before: self.began + seconds,
         };
-        SignedPayment {
-            payload: self.payer.pay(&requirements, terms).unwrap(),
-            requirements,
-        }
+        SignedPayment::read(self.payer.pay(&requirements, terms).unwrap(), requirements).unwrap()
     }
 
     async fn fate(&self, what: &str, payment: &SignedPayment) -> Result<Fate, FacilitatorError> {
-        let authorization = Authorization::read(&payment.payload).unwrap();
         let since = Timestamp::from_millis(self.began * 1000);
-        let fate = self.facilitator.fate(&authorization, since).await;
+        let fate = self.facilitator.fate(&payment.authorization, since).await;
         println!("{what}: {fate:?}");
         fate
     }
@@ -159,7 +155,7 @@ impl Rig {
 
     /// Withdraws the nonce of an `upto` payment.
     async fn withdraw(&self, payment: &SignedPayment) {
-        let nonce = Authorization::read(&payment.payload).unwrap().nonce;
+        let nonce = payment.authorization.nonce;
         let mut number = [0; 32];
         number[1..].copy_from_slice(&nonce[..31]);
         let mut mask = [0; 32];
@@ -202,7 +198,7 @@ fn paid(done: &SettleResponse, amount: u64) -> Fate {
 }
 
 #[tokio::test]
-#[ignore = "needs a chain and the official facilitator"]
+#[ignore = "needs a chain and the official facilitator: tests/clients/run x402 starts them and runs it"]
 async fn the_official_facilitator_is_paid_and_the_chain_read() {
     let mut rig = Rig::new().await;
     let asset = Address::parse(ASSET).unwrap();
@@ -243,7 +239,7 @@ async fn the_official_facilitator_is_paid_and_the_chain_read() {
     }
 
     let canceled = rig.pay(Scheme::Exact, 3000, 600);
-    let nonce = Authorization::read(&canceled.payload).unwrap().nonce;
+    let nonce = canceled.authorization.nonce;
     let payer = address_word(rig.payer.address());
     let kind = keccak(&[b"CancelAuthorization(address authorizer,bytes32 nonce)"]);
     let message = keccak(&[&kind, &payer, &nonce]);

@@ -188,10 +188,9 @@ fn reply(status: u16, body: &Value) -> Vec<Step> {
 
 fn payment(body: &Value) -> SignedPayment {
     assert_eq!(body["x402Version"], X402_VERSION, "{body}");
-    SignedPayment {
-        payload: serde_json::from_value(body["paymentPayload"].clone()).unwrap(),
-        requirements: serde_json::from_value(body["paymentRequirements"].clone()).unwrap(),
-    }
+    let payload = serde_json::from_value(body["paymentPayload"].clone()).unwrap();
+    let requirements = serde_json::from_value(body["paymentRequirements"].clone()).unwrap();
+    SignedPayment::read(payload, requirements).unwrap()
 }
 
 impl Shared {
@@ -255,10 +254,10 @@ impl Shared {
                 let settled = self.truth.settle(&payment).now_or_never();
                 match settled.unwrap() {
                     Settled::Done(done) => {
-                        let authorization = Authorization::read(&payment.payload).unwrap();
                         let amount = payment.requirements.amount.parse().unwrap();
                         if amount > 0 {
-                            self.chain.record(&authorization, &done.transaction, Some(amount));
+                            let authorization = &payment.authorization;
+                            self.chain.record(authorization, &done.transaction, Some(amount));
                         }
                         reply(200, &json!(done))
                     }

@@ -157,6 +157,8 @@ impl Book {
             return refuse("unexpected_settle_error", "too many payments at once");
         }
         let key = use_key(authorization);
+        // Its signature is seldom asked about again.
+        self.signed.remove(&key);
         let ends = authorization.valid_before;
         if let Entry::Vacant(free) = self.uses.entry(key) {
             free.insert(Use { paid, ends, at: now });

@@ -113,15 +113,16 @@ impl SimulatedFacilitator {
 
     fn verified(&self, payment: &SignedPayment) -> Result<(), Refusal> {
         let amount = amount_of(&payment.requirements)?;
-        let authorization = self.check(payment, Some(amount))?;
-        self.with(|book| book.check(&authorization, amount))?;
+        self.check(payment, Some(amount))?;
+        self.with(|book| book.check(&payment.authorization, amount))?;
         Ok(())
     }
 
     fn settled(&self, payment: &SignedPayment) -> Result<SettleResponse, Refusal> {
         let amount = amount_of(&payment.requirements)?;
         let upto = payment.requirements.scheme == Scheme::Upto;
-        let authorization = self.check(payment, (!upto).then_some(amount))?;
+        let authorization = &payment.authorization;
+        self.check(payment, (!upto).then_some(amount))?;
         if amount > authorization.value {
             return refuse(
                 "invalid_upto_evm_payload_settlement_exceeds_amount",
@@ -130,9 +131,9 @@ impl SimulatedFacilitator {
         }
         let mut transaction = String::new();
         if amount > 0 {
-            transaction = transaction_of(&authorization);
+            transaction = transaction_of(authorization);
             let now = self.now();
-            self.with(|book| book.pay(&authorization, amount, &transaction, now))?;
+            self.with(|book| book.pay(authorization, amount, &transaction, now))?;
         }
         Ok(SettleResponse {
             success: true,

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use turnpike_core::x402::evm::UPTO_PROXY;
-use turnpike_core::x402::{Address, Authorization, Malformed, PaymentRequirements, Scheme, X402_VERSION};
+use turnpike_core::x402::{Address, Authorization, PaymentRequirements, Scheme, X402_VERSION};
 
 use super::SimulatedFacilitator;
 use crate::payments::SignedPayment;
@@ -33,11 +33,8 @@ pub(super) fn either(scheme: Scheme, exact: &'static str, upto: &'static str) ->
 
 impl SimulatedFacilitator {
     /// Everything that can be said of a payment without knowing uses and balances.
-    pub(super) fn check(
-        &self,
-        payment: &SignedPayment,
-        expected: Option<u64>,
-    ) -> Result<Authorization, Refusal> {
+    pub(super) fn check(&self, payment: &SignedPayment, expected: Option<u64>) -> Result<(), Refusal> {
+        let authorization = &payment.authorization;
         let accepted = &payment.payload.accepted;
         let required = &payment.requirements;
         let scheme = required.scheme;
@@ -55,8 +52,6 @@ impl SimulatedFacilitator {
             );
             return refuse(reason, "this facilitator knows another network");
         }
-        let authorization = Authorization::read(&payment.payload)
-            .or_else(|Malformed(what)| refuse("invalid_payload", what))?;
         let address = |text: &str| Address::parse(text).ok();
         if address(&required.asset) != Some(self.settings.asset) {
             return refuse(
@@ -68,10 +63,9 @@ impl SimulatedFacilitator {
             return refuse("invalid_payment_requirements", "somebody else would be paid");
         }
         match scheme {
-            Scheme::Exact => self.check_exact(required, &authorization, expected)?,
-            Scheme::Upto => self.check_upto(&authorization, expected)?,
+            Scheme::Exact => self.check_exact(required, authorization, expected),
+            Scheme::Upto => self.check_upto(authorization, expected),
         }
-        Ok(authorization)
     }
 
     fn check_exact(

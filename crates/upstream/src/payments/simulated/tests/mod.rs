@@ -67,28 +67,27 @@ fn terms(nonce: u8) -> Terms {
 
 impl Place {
     fn pay(&self, scheme: Scheme, nonce: u8) -> SignedPayment {
-        SignedPayment {
-            payload: self.payer.pay(&required(scheme), terms(nonce)).unwrap(),
-            requirements: required(scheme),
-        }
+        let payload = self.payer.pay(&required(scheme), terms(nonce)).unwrap();
+        SignedPayment::read(payload, required(scheme)).unwrap()
     }
 
     /// A payment that says something else, and is signed all the same.
     fn signed(&self, scheme: Scheme, change: impl FnOnce(&mut Authorization)) -> SignedPayment {
-        let mut payment = self.pay(scheme, 1);
-        let mut authorization = Authorization::read(&payment.payload).unwrap();
+        let mut authorization = self.pay(scheme, 1).authorization;
         change(&mut authorization);
-        payment.payload = self
+        let payload = self
             .payer
-            .sign_payment(&payment.requirements, &authorization)
+            .sign_payment(&required(scheme), &authorization)
             .unwrap();
-        payment
+        SignedPayment::read(payload, required(scheme)).unwrap()
     }
 
     async fn fate(&self, payment: &SignedPayment) -> Fate {
-        let authorization = Authorization::read(&payment.payload).unwrap();
         let since = Timestamp::from_millis(0);
-        self.facilitator.fate(&authorization, since).await.unwrap()
+        self.facilitator
+            .fate(&payment.authorization, since)
+            .await
+            .unwrap()
     }
 
     /// The code of the refusal, the same at both steps.
@@ -202,15 +201,12 @@ async fn a_payer_cannot_spend_more_than_it_has() {
 async fn a_withdrawn_authorisation_is_void() {
     let place = place();
     let payment = place.pay(Scheme::Upto, 1);
-    let authorization = Authorization::read(&payment.payload).unwrap();
-    assert!(place.facilitator.withdraw(&authorization));
+    assert!(place.facilitator.withdraw(&payment.authorization));
     assert_eq!(place.fate(&payment).await, Fate::Void);
     assert_eq!(place.unsettled(&payment).await, "permit2_invalid_nonce");
     let paid = place.pay(Scheme::Exact, 2);
     place.done(&paid).await;
-    place
-        .facilitator
-        .withdraw(&Authorization::read(&paid.payload).unwrap());
+    place.facilitator.withdraw(&paid.authorization);
     assert!(matches!(place.fate(&paid).await, Fate::Paid { .. }));
 }
 
@@ -239,14 +235,10 @@ async fn a_use_is_known_for_a_day_after_its_end() {
     place.done(&first).await;
     let later = |nonce: u8, at: i64| {
         place.now.store(at, Ordering::SeqCst);
-        let mut payment = place.pay(Scheme::Exact, nonce);
-        let mut authorization = Authorization::read(&payment.payload).unwrap();
-        authorization.valid_before = at + 300;
-        payment.payload = place
-            .payer
-            .sign_payment(&payment.requirements, &authorization)
-            .unwrap();
-        payment
+        let nonce = terms(nonce).nonce;
+        place.signed(Scheme::Exact, |signed| {
+            (signed.nonce, signed.valid_before) = (nonce, at + 300);
+        })
     };
     let day = NOW + 300 + 24 * 60 * 60;
     place.done(&later(2, day)).await;
@@ -269,7 +261,7 @@ async fn what_is_remembered_has_a_bound() {
     assert_eq!(place.facilitator.balance(wallet(0)), 10_000);
     assert_eq!(place.facilitator.balance(wallet(1)), 1);
 
-    let mut authorization = Authorization::read(&place.pay(Scheme::Upto, 1).payload).unwrap();
+    let mut authorization = place.pay(Scheme::Upto, 1).authorization;
     authorization.valid_before = i64::MAX;
     let mut used = |number: usize| {
         authorization.nonce[..8].copy_from_slice(&number.to_be_bytes());

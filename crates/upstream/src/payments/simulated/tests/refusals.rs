@@ -4,7 +4,7 @@ use serde_json::json;
 use turnpike_core::x402::{Address, Authorization, Scheme};
 
 use super::{NOW, place};
-use crate::payments::{Facilitator, Verdict};
+use crate::payments::{Facilitator, SignedPayment, Verdict};
 
 // Fault matrix 191
 #[tokio::test]
@@ -12,11 +12,11 @@ async fn what_an_exact_payment_must_not_say_has_the_official_code() {
     let place = place();
     let signed = |change: fn(&mut Authorization)| place.signed(Scheme::Exact, change);
     let mut forged = place.pay(Scheme::Exact, 1);
-    forged.payload.payload["authorization"]["value"] = json!("2999");
+    forged.authorization.value = 2999;
     let mut stolen = place.pay(Scheme::Exact, 1);
-    stolen.payload.payload["authorization"]["from"] = json!(Address([9; 20]));
+    stolen.authorization.payer = Address([9; 20]);
     let mut short = place.pay(Scheme::Exact, 1);
-    short.payload.payload["signature"] = json!("0x00");
+    short.authorization.signature = vec![0];
     for (payment, code) in [
         (forged, "invalid_exact_evm_payload_signature"),
         (stolen, "invalid_exact_evm_payload_signature"),
@@ -59,7 +59,7 @@ async fn what_an_upto_payment_must_not_say_has_the_official_code() {
     let place = place();
     let signed = |change: fn(&mut Authorization)| place.signed(Scheme::Upto, change);
     let mut forged = place.pay(Scheme::Upto, 1);
-    forged.payload.payload["permit2Authorization"]["nonce"] = json!("1");
+    forged.authorization.nonce = [2; 32];
     for (payment, code) in [
         (forged, "invalid_permit2_signature"),
         (
@@ -169,10 +169,12 @@ async fn requirements_of_others_are_refused() {
     let mut version = place.pay(Scheme::Exact, 1);
     version.payload.x402_version = 1;
     assert_eq!(place.refused(&version).await, "invalid_x402_version");
-    let mut nothing = place.pay(Scheme::Exact, 1);
-    nothing.payload.payload.clear();
-    assert_eq!(place.refused(&nothing).await, "invalid_payload");
-    let mut asset = place.pay(Scheme::Exact, 1);
-    asset.payload.accepted.asset = other;
+    let SignedPayment {
+        mut payload,
+        requirements,
+        ..
+    } = place.pay(Scheme::Exact, 1);
+    payload.accepted.asset = other;
+    let asset = SignedPayment::read(payload, requirements).unwrap();
     assert_eq!(place.refused(&asset).await, "invalid_payment_requirements");
 }
