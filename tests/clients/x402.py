@@ -7,6 +7,7 @@ ledger say the same; a call that is repeated under its caller's own id costs not
 import base64
 import contextlib
 import json
+import os
 import subprocess
 import uuid
 
@@ -14,6 +15,11 @@ import x402_faults
 from common import Failed, say
 from x402_books import LIST_MODELS_PRICE, Books, check_body
 from x402_rig import HERE, MODELS, Provider, Service, Tools, ask, chain, facilitator, settings, unpack
+
+# The test of our own client of the facilitator and reader of the chain.
+READER_TEST = "payments::rig_tests::the_official_facilitator_is_paid_and_the_chain_read"
+# It may have to be compiled.
+READER_SECS = 900
 
 # Bodies as clients send them, by operation.
 JOBS = {
@@ -166,3 +172,17 @@ def try_simulated(service, data, node_modules, python_path):
                     check_body(operation, json.loads(answer.body))
                 same_answer(name, *answers)
     say("the same clients paid and repeated each operation at turnpike dev, simulated")
+
+
+def try_reader(data, node_modules, python_path, repository):
+    """Our client of the facilitator and our reader of the chain by themselves: a test of the crate that needs both."""
+    tools = Tools(node_modules, python_path, data)
+    command = ["cargo", "test", "--quiet", "--workspace", "--all-features", "--lib", "--", "--ignored", READER_TEST]
+    with chain(tools) as (rig, keys), facilitator(tools, rig.url, keys["facilitator"]) as settler:
+        env = os.environ | {"RIG_RPC": rig.url, "RIG_FACILITATOR": settler.url}
+        ended = subprocess.run(
+            command, cwd=repository, env=env, capture_output=True, text=True, timeout=READER_SECS, check=False
+        )
+    if ended.returncode != 0 or "1 passed" not in ended.stdout:
+        raise Failed(f"{READER_TEST} ended with {ended.returncode}: {ended.stdout[-3000:]} {ended.stderr[-2000:]}")
+    say("our own reader of the chain knows open, paid, lost, withdrawn and expired payments apart")

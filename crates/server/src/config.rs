@@ -577,6 +577,11 @@ mod tests {
         ] {
             assert!(!is_origin(wrong), "{wrong}");
         }
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("t.toml");
+        std::fs::write(&file, "[server]\npublic_url = \"https://api.example/a\"\n").unwrap();
+        let error = Config::load(Some(&file), false).unwrap_err().to_string();
+        assert!(error.contains("server.public_url"), "{error}");
     }
 
     #[test]

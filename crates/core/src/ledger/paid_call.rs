@@ -6,9 +6,9 @@
 //!   failed      (gone)   refused → failed
 //! ```
 //! A row appears when a verified payment is claimed for a request id; where a provider is asked, whoever claims sends the
-//! request next, and the row says from the start that it may have been sent. The answer is stored before anything is settled,
-//! and from then on the provider is never asked again: what is left is to settle, or to learn that it was settled.
-//! Nothing is written for a request that was not paid.
+//! request next, and the row says from the start that it may have been sent. The answer is stored before anything is
+//! settled, and from then on the provider is never asked again: what is left is to settle, or to learn that it was
+//! settled. Nothing is written for a request that was not paid.
 
 use std::sync::Arc;
 

@@ -327,15 +327,3 @@ fn amounts_are_written_for_people() {
         assert_eq!(credits(rate.credits(Micros::new(micros))), text);
     }
 }
-
-#[test]
-#[ignore = "writes the pages to a directory, to be looked at in a browser"]
-fn the_pages_as_files() {
-    let directory = std::env::temp_dir().join("turnpike-pages");
-    std::fs::create_dir_all(&directory).unwrap();
-    std::fs::write(directory.join("pages.css"), STYLESHEET).unwrap();
-    for (name, html) in every_page() {
-        let html = html.replace(STYLESHEET_PATH, "pages.css");
-        std::fs::write(directory.join(format!("{name}.html")), html).unwrap();
-    }
-}

@@ -136,20 +136,3 @@ fn debug_output_holds_no_private_key() {
     assert!(shown.contains(&kid(OURS)));
     assert!(!shown.contains("1, 1, 1") && !shown.contains("pair"), "{shown}");
 }
-
-/// Prints a JWK set and tokens for the clients in tests/clients, which have their own clocks.
-#[test]
-#[ignore = "prints what foreign libraries are tried on; TURNPIKE_NOW_SECS is the present time"]
-fn print_a_set_and_a_token() {
-    let secs: i64 = std::env::var("TURNPIKE_NOW_SECS").unwrap().parse().unwrap();
-    let now = Timestamp::from_millis(secs * 1000);
-    let ring = ring_of(&[&key(OURS, now.plus_millis(-120_000)), &key(2, now)]);
-    let claims = EndUserClaims {
-        iat: secs,
-        exp: secs + 3600,
-        sid: Some(session_fingerprint(SESSION)),
-        ..claims()
-    };
-    let token = mint(&ring, &claims, now).unwrap();
-    println!("{}", json!({ "jwks": ring.jwks(now), "token": token }));
-}
