@@ -38,13 +38,26 @@ fn runs_again(command: &[&str], name: &str, variable: &str, directory: &Path) {
     assert!(output.status.success() && out.contains("1 passed"), "{out}{err}");
 }
 
+/// The same where no file can be longer than `blocks` of 512 bytes: an input or output error for SQLite.
+fn runs_with_short_files(blocks: u32, name: &str, variable: &str, directory: &Path) {
+    let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\"");
+    runs_again(&["sh", "-c", &script], name, variable, directory);
+}
+
+/// Runs a test's `body` where it was started again for it; whether it was.
+fn was_started_again(variable: &str, body: impl Future<Output = ()>) -> bool {
+    let again = std::env::var_os(variable).is_some();
+    if again {
+        tokio::runtime::Runtime::new().unwrap().block_on(body);
+    }
+    again
+}
+
 // Fault matrix 199
 #[test]
 fn a_full_disk_refuses_and_recovers() {
-    if std::env::var_os(SMALL).is_some() {
-        return tokio::runtime::Runtime::new()
-            .unwrap()
-            .block_on(on_a_small_disk());
+    if was_started_again(SMALL, on_a_small_disk()) {
+        return;
     }
     // The body runs again in a mount namespace of its own, on a tmpfs of two megabytes.
     let directory = tempfile::tempdir().unwrap();
@@ -65,16 +78,13 @@ fn a_full_disk_refuses_and_recovers() {
 // Fault matrix 61: of a commit that failed on the disk nobody knows, and nothing is written after it.
 #[test]
 fn a_failing_disk_stops_all_writes() {
-    if std::env::var_os(FAILING).is_some() {
-        return tokio::runtime::Runtime::new()
-            .unwrap()
-            .block_on(on_a_failing_disk());
+    if was_started_again(FAILING, on_a_failing_disk()) {
+        return;
     }
-    // The body runs again where a file cannot be longer than two megabytes: an input or output error for SQLite.
+    // Two megabytes.
     let directory = tempfile::tempdir().unwrap();
-    let script = "trap '' XFSZ; ulimit -f 4096; exec \"$@\"";
     let name = "faults::disk::a_failing_disk_stops_all_writes";
-    runs_again(&["sh", "-c", script], name, FAILING, directory.path());
+    runs_with_short_files(4096, name, FAILING, directory.path());
 
     let told: i64 = std::fs::read_to_string(directory.path().join("told"))
         .unwrap()
@@ -98,16 +108,13 @@ fn a_failing_disk_stops_all_writes() {
 // Fault matrix 61: the write-ahead log is shorter than a file may be, the database is not: what was told is in the log.
 #[test]
 fn a_disk_that_fails_in_a_checkpoint_stops_all_writes() {
-    if std::env::var_os(FAILING_CHECKPOINT).is_some() {
-        return tokio::runtime::Runtime::new()
-            .unwrap()
-            .block_on(on_a_disk_that_takes_no_checkpoint());
+    if was_started_again(FAILING_CHECKPOINT, on_a_disk_that_takes_no_checkpoint()) {
+        return;
     }
     // Eighty megabytes: more than the log becomes before the writer waits for it to be copied.
     let directory = tempfile::tempdir().unwrap();
-    let script = "trap '' XFSZ; ulimit -f 163840; exec \"$@\"";
     let name = "faults::disk::a_disk_that_fails_in_a_checkpoint_stops_all_writes";
-    runs_again(&["sh", "-c", script], name, FAILING_CHECKPOINT, directory.path());
+    runs_with_short_files(163_840, name, FAILING_CHECKPOINT, directory.path());
 
     let told = std::fs::read_to_string(directory.path().join("told")).unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
