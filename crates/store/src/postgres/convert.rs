@@ -88,13 +88,8 @@ pub(super) fn fault(error: &Error) -> Fault {
     if *state == SqlState::UNIQUE_VIOLATION {
         return Fault::Duplicate;
     }
-    let again = [
-        SqlState::T_R_SERIALIZATION_FAILURE,
-        SqlState::T_R_DEADLOCK_DETECTED,
-        SqlState::LOCK_NOT_AVAILABLE,
-        SqlState::QUERY_CANCELED,
-    ];
-    if again.contains(state) {
+    let gave_up = [SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED];
+    if is_victim(error) || gave_up.contains(state) {
         return Fault::Contention;
     }
     // Data exceptions, violated constraints, statements that are wrong.
