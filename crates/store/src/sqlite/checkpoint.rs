@@ -17,7 +17,7 @@ use crate::error::StoreError;
 
 /// Pages in the log from which on it is copied: 16 MiB.
 const FULL_PAGES: i32 = 4000;
-/// Pages that the writer copies itself: 4 MiB.
+/// What came while the thread beside copied is copied by the writer when it is shorter, in pages: 4 MiB.
 const SHORT_PAGES: i32 = FULL_PAGES / 4;
 /// Pages in the log from which on the writer waits for the thread beside: 64 MiB. What a reader of an older state keeps
 /// from being copied is above that.
