@@ -3,6 +3,8 @@
 //! Nothing here knows of HTTP frameworks, SQL or status codes. Time, ids and randomness come in through
 //! [`Environment`], money moves only by commands to the store.
 
+#![forbid(unsafe_code)]
+
 pub mod admin;
 pub mod agents;
 pub mod approvals;

@@ -3,6 +3,7 @@
 //! Nothing here does I/O, is async, reads a clock or draws randomness: times and ids are arguments. What
 //! this crate decides, the store persists, the app sequences and the server speaks.
 
+#![forbid(unsafe_code)]
 #![warn(missing_docs, clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 
 pub mod access;

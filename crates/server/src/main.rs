@@ -1,5 +1,7 @@
 //! The binary `turnpike`: command line, configuration, inbound HTTP, worker loops.
 
+#![forbid(unsafe_code)]
+
 mod admin_socket;
 mod cli;
 mod clock;

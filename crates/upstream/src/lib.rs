@@ -7,6 +7,8 @@
 //! idempotency key, repeats them by itself. Other retrying, holds and charges are the app's business; prices are
 //! `core`'s; what the client sees is the server's.
 
+#![forbid(unsafe_code)]
+
 pub mod client;
 mod connect;
 pub mod error;

@@ -6,6 +6,7 @@
 mod checkpoint;
 mod convert;
 mod load;
+mod log;
 mod read;
 mod write;
 mod write_drift;
@@ -93,9 +94,11 @@ impl SqliteStore {
             });
         }
         let lock = take_lock(options)?;
-        let mut connection = Connection::open(&options.path).map_err(convert::store_error)?;
+        let mut connection = log::open(&options.path).map_err(convert::store_error)?;
         configure(&connection)?;
         migrate_schema(&mut connection)?;
+        // Not earlier: a migration may move more than fits into memory.
+        log::keep_until_commit(&connection).map_err(convert::store_error)?;
         let other = Connection::open(&options.path).map_err(convert::store_error)?;
         configure(&other)?;
         let checkpoints = Checkpoints::watch(&mut connection, other, failed.clone())?;
