@@ -1,10 +1,9 @@
 //! Writes the write-ahead log of the writer's connection in few and large writes.
 //!
 //! SQLite writes each page of a commit in two calls, the frame's head and the page: a batch has more than a hundred of
-//! them, and each costs the kernel about as much as a hundred kilobytes at once. This layer stands between SQLite and
-//! the log's file (a VFS, <https://www.sqlite.org/vfs.html>), keeps writes that follow one another and writes them before
-//! SQLite syncs, reads or measures the file. All other files are SQLite's own. Why by hand, and why unsafe:
-//! `docs/adr/0017`.
+//! them. This layer stands between SQLite and the log's file (a VFS, <https://www.sqlite.org/vfs.html>), keeps writes that
+//! follow one another and writes them before SQLite syncs, reads or measures the file. All other files are SQLite's own.
+//! Why by hand, and why unsafe: `docs/adr/0017`.
 //!
 //! INVARIANT: SQLite syncs a commit's frames before it tells other connections of them (`synchronous = FULL`, and no
 //! `psow=0`), so that nobody looks for what is kept only here; and after a rollback nothing is kept that could be written

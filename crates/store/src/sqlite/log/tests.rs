@@ -1,13 +1,28 @@
 //! The layer below SQLite: what other connections, and the next process, find.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
+use tempfile::TempDir;
 
 const SCHEMA: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;
     PRAGMA cache_size = 10;
     CREATE TABLE written (n INTEGER PRIMARY KEY, batch INTEGER NOT NULL, data BLOB NOT NULL);
     CREATE INDEX written_data ON written (data);";
+
+/// A new database, and the connection that writes to it through the layer.
+fn written() -> (TempDir, PathBuf, Connection) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("turnpike.db");
+    let writer = super::open(&path).unwrap();
+    writer.execute_batch(SCHEMA).unwrap();
+    (directory, path, writer)
+}
+
+/// Bytes in the log of the database at `path`.
+fn log_length(path: &Path) -> u64 {
+    std::fs::metadata(path.with_extension("db-wal")).unwrap().len()
+}
 
 fn write(connection: &Connection, batch: i64, rows: i64) -> rusqlite::Result<()> {
     let mut insert = connection.prepare_cached(
@@ -59,10 +74,7 @@ fn copied(connection: &Connection) -> i64 {
 /// Commits, savepoints and rollbacks, and what others find after each; the log is copied by another connection, as it is
 /// beside the writer.
 fn commits(prepare: impl FnOnce(&Connection)) {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("turnpike.db");
-    let writer = super::open(&path).unwrap();
-    writer.execute_batch(SCHEMA).unwrap();
+    let (_directory, path, writer) = written();
     prepare(&writer);
     let reader = Connection::open(&path).unwrap();
     let mut committed = stored(&reader);
@@ -116,23 +128,19 @@ fn what_is_written_before_it_is_committed_is_undone() {
 // What was rolled back is not written over what another connection commits next.
 #[test]
 fn a_rollback_leaves_nothing_to_write() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("turnpike.db");
-    let writer = super::open(&path).unwrap();
-    writer.execute_batch(SCHEMA).unwrap();
+    let (_directory, path, writer) = written();
     super::keep_until_commit(&writer).unwrap();
     // More than the cache holds, and read by nobody.
     writer
         .execute_batch("CREATE TABLE appended (data BLOB); BEGIN IMMEDIATE")
         .unwrap();
-    let length = || std::fs::metadata(path.with_extension("db-wal")).unwrap().len();
-    let before = length();
+    let before = log_length(&path);
     for _ in 0..100 {
         let insert = "INSERT INTO appended VALUES (randomblob(4000))";
         writer.execute(insert, []).unwrap();
     }
     writer.execute_batch("ROLLBACK").unwrap();
-    assert_eq!(length(), before);
+    assert_eq!(log_length(&path), before);
     let other = Connection::open(&path).unwrap();
     write(&other, 2, 100).unwrap();
     let committed = stored(&other);
@@ -175,16 +183,13 @@ fn writes() -> u64 {
 
 #[test]
 fn the_pages_of_a_commit_are_written_together() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("turnpike.db");
-    let writer = super::open(&path).unwrap();
-    writer.execute_batch(SCHEMA).unwrap();
+    let (_directory, path, writer) = written();
     writer.execute_batch("PRAGMA cache_size = 2000; BEGIN").unwrap();
     write(&writer, 0, 500).unwrap();
     let before = writes();
     writer.execute_batch("COMMIT").unwrap();
     let taken = writes() - before;
-    let length = std::fs::metadata(path.with_extension("db-wal")).unwrap().len();
+    let length = log_length(&path);
     assert!(length > 100 * 4096);
     assert!(taken < length / 4096 / 4, "{taken} writes for {length} bytes");
 }
